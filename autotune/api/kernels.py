@@ -61,9 +61,16 @@ from autotune.user_kernels.workload import Workload, unverified, with_results, w
 if TYPE_CHECKING:
     from autotune.api.tuning import ProgressLike
 
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
+from threading import get_ident
+
+from autotune.measure import devices
 from autotune.records.kernel_record import NOT_VERIFIED
+from autotune.user_kernels.arguments import launch_arguments
 from autotune.user_kernels.host_comparison import compared_on_host
 from autotune.user_kernels.results import DEFAULT_VERIFICATION, run_reference
+from autotune.user_kernels.tunable import ResultRunner
 
 QUICK_TRIALS = 25
 """Trials of a quick search. On twelve recorded spaces 20 trials reach 87.5 % of the best speed, 50
@@ -153,6 +160,7 @@ def tune_kernel(
         CacheError: if the cache directory cannot be written.
         AutotuneError: if no configuration can run, or none is correct.
     """
+    began = monotonic()
     kernel = define_kernel(
         source,
         name,
@@ -166,11 +174,13 @@ def tune_kernel(
         compile=compile,
     )
     settings.refuse_frozen(f"cannot tune {kernel.name}")
-    limited = _limited(search or Search())
-    work = work_of(
-        kernel.name, arguments, reference, verify, constants, partial(_first_values, kernel)
-    )
-    tunable = _tunable(kernel, work, metrics, limited)
+    limited = _limited(search or Search(), began)
+    hosts = on_hosts(arguments)
+    tunable = _tunable(kernel, hosts, constants, metrics, limited)
+    if verify is None:
+        tunable = replace(tunable, verified=NOT_VERIFIED)
+    else:
+        verify.require(hosts, reference)
     store = Store(files.ensure(settings.cache_dir()))
     if (recorded := replayed(device, tunable)) is not None:
         if limited.recording is not None:
@@ -178,10 +188,15 @@ def tune_kernel(
                 f"{device} has no times to record; give a GPU of this machine, or none"
             )
         return replay(tunable, recorded, store, limited, progress)
+    expected = partial(
+        work_of,
+        *(kernel.name, arguments, reference, verify, constants),
+        partial(_first_values, kernel),
+    )
     first = reference is None and verify is not None
     verify = verify or DEFAULT_VERIFICATION
     record = _measured(
-        *(tunable, work, store, limited, on_hosts(arguments), constants_of(constants)),
+        *(tunable, expected, store, limited, hosts, constants_of(constants)),
         *(device, verify, first, progress),
     )
     if limited.recording is not None:
@@ -189,22 +204,26 @@ def tune_kernel(
     return record
 
 
-def _limited(search: Search) -> Search:
-    """The search with its limits, from now on, and the user's score."""
+def _limited(search: Search, began: float) -> Search:
+    """The search with its limits, from `began` on, and the user's score."""
     if search.quick:
         search = replace(search, effort="default", trials=search.trials or QUICK_TRIALS)
     score = None if search.score is None else Score(search.score)
-    return replace(search.limited(), score=score).begun(monotonic())
+    return replace(search.limited(), score=score).begun(began)
 
 
 def _tunable(
-    kernel: UserKernel, work: Workload, metrics: Mapping[str, Metric] | None, search: Search
+    kernel: UserKernel,
+    arguments: Sequence[object],
+    constants: ContentOf | None,
+    metrics: Mapping[str, Metric] | None,
+    search: Search,
 ) -> KernelTunable:
     """The kernel and its call, with the user's numbers."""
     return KernelTunable(
         kernel,
-        work.call,
-        work.arguments,
+        call_of(kernel.name, arguments, constants),
+        launch_arguments(arguments),
         metrics=check_metrics(metrics),
         score=search.score if isinstance(search.score, Score) else None,
         metered=search.meters_trials,
@@ -213,7 +232,7 @@ def _tunable(
 
 def _measured(
     tunable: KernelTunable,
-    work: Workload,
+    expected: Callable[[], Workload],
     store: Store,
     search: Search,
     arguments: Sequence[object],
@@ -223,39 +242,63 @@ def _measured(
     first: bool,
     progress: ProgressLike,
 ) -> KernelRecord:
-    """The record of a search on a GPU; with `first` the first results are the reference."""
+    """The record of a search on a GPU; with `first` the first results are the reference.
+
+    The worker process starts and the first configurations compile while the reference runs.
+    """
     index, resolved = targets.measuring(device, str(tunable))
-    if search.modelled:
-        from autotune.model.gaussian_process import import_ahead
-
-        import_ahead()
-
-    from autotune.tuning.loop import tune
     from autotune.user_kernels import bench
 
-    with compiling(tunable.kernel) as (compile, places):
-        compile = checked(tunable, arguments, constants, resolved.arch, compile, places)
+    limit = verify.time_limit
+    with ExitStack() as opened:
+        nothing = Workload(tunable.call, tunable.arguments, ())
+        known = resolved if resolved.knows_clusters else None
+        runner = bench.open_kernel_runner(nothing, index, time_limit=limit, device=known)
+        opened.callback(runner.close)
+        compile, places = opened.enter_context(compiling(tunable.kernel))
+        compile = variables_filled(compile, tunable.kernel.source, places, constants)
+        checks = partial(checked, tunable, arguments, constants, resolved.arch, compile, places)
+        check = opened.enter_context(background(checks))
+        if search.modelled:
+            from autotune.model.gaussian_process import import_ahead
+
+            import_ahead()
+        from autotune.tuning.loop import tune
+
+        def hand_over(work: Workload) -> None:
+            check()
+            runner.switch_to(work, bench.seconds_limit(work, limit))
+
         if first:
-            work = stand_in(tunable, work, index, compile, verify)
-        tunable = replace(tunable, verified=work.verified)
-        runner = bench.open_kernel_runner(work, index, time_limit=verify.time_limit)
+            hand_over(work := expected())
+            hand_over(work := stand_in(tunable, work, runner, compile, verify))
+            tunable = replace(tunable, verified=work.verified)
+        driver = devices.driver_version() or runner.driver  # the runner's process may still start
+        folder, includes = places
+        digest = source_hash(tunable.kernel.source.file, directory=folder, includes=includes)
+        origin = Origin(driver, compiler.compiler_version(), tunable.digest(digest))
+        with shown(None, search, progress) as observer:
+            return tune(
+                tunable,
+                runner,
+                store,
+                search,
+                compile=compile,
+                origin=origin,
+                observer=observer,
+                begin=None if first else lambda: hand_over(expected()),
+            )
+
+
+@contextmanager
+def background(function: Callable[[], object]) -> Iterator[Callable[[], object]]:
+    """Calls a function that compiles in a thread; yields what waits for its result."""
+    threads: list[int] = []
+    with ThreadPoolExecutor(1, initializer=lambda: threads.append(get_ident())) as pool:
         try:
-            folder, includes = places
-            file = tunable.kernel.source.file
-            digest = source_hash(file, directory=folder, includes=includes)
-            origin = Origin(runner.driver, compiler.compiler_version(), tunable.digest(digest))
-            with shown(None, search, progress) as observer:
-                return tune(
-                    tunable,
-                    runner,
-                    store,
-                    search,
-                    compile=compile,
-                    origin=origin,
-                    observer=observer,
-                )
+            yield pool.submit(function).result
         finally:
-            runner.close()
+            compiler.stop_compiling(threads)
 
 
 def best_kernel(
@@ -383,6 +426,7 @@ def tune_recording(device: str, search: Search, progress: ProgressLike) -> Kerne
         UsageError: if the device is not the recording of a user kernel.
         NotFoundError: if there is no such file.
     """
+    began = monotonic()
     source = source_of(device)
     if not isinstance(source, ReplayedFile):
         raise UsageError(f"{device} is not the recording of a user kernel; give a shape to tune")
@@ -394,7 +438,7 @@ def tune_recording(device: str, search: Search, progress: ProgressLike) -> Kerne
     )
     tunable = _RecordedTunable(kernel, recording.call, recorded=configs)
     store = Store(files.ensure(settings.cache_dir()))
-    return replay(tunable, recording, store, _limited(search), progress)
+    return replay(tunable, recording, store, _limited(search, began), progress)
 
 
 def replay(
@@ -433,12 +477,6 @@ def work_of(
     hosts = on_hosts(arguments)
     if verify is None:
         return unverified(name, hosts, NOT_VERIFIED, constants)
-    verify.check_positions(hosts)
-    if verify.by_configuration and not callable(reference):
-        raise UsageError(
-            "by_configuration needs a reference that is a function of the parameters and the "
-            "arguments"
-        )
     if reference is None:
         return unverified(name, hosts, constants=constants)
     if not callable(reference):
@@ -469,18 +507,12 @@ def _first_values(kernel: UserKernel) -> Mapping[str, Value]:
 def stand_in(
     tunable: KernelTunable,
     work: Workload,
-    index: int,
+    runner: ResultRunner,
     compile: Compile,
     verify: Verification,
 ) -> Workload:
     """The call with the results of the first configuration that runs as those expected."""
-    from autotune.user_kernels import bench
-
-    runner = bench.open_kernel_runner(work, index, time_limit=verify.time_limit)
-    try:
-        config, results = first_results(tunable, runner, compile)
-    finally:
-        runner.close()
+    config, results = first_results(tunable, runner, compile)
     return compared_on_host(with_results(work, results, str(config), verify), verify)
 
 
@@ -500,9 +532,9 @@ def checked(
     arch: str,
     compile: Compile,
     places: Places,
-) -> Compile:
-    """A compiler of trials, after a check of the first and the last legal configuration: their
-    arguments against the signature, their macros and their variables, which `constants` fill.
+) -> None:
+    """Checks the first and the last legal configuration: their arguments against the signature,
+    their macros and their variables, which `constants` fill.
 
     Where all trials stand since an earlier run, nothing else compiles.
 
@@ -511,13 +543,11 @@ def checked(
             nothing fills.
     """
     kernel = tunable.kernel
-    trials = variables_filled(compile, kernel.source, places, constants)
     legal = [config for config, result in tunable.combinations if not isinstance(result, str)]
     if legal:
         check_signature(kernel, legal[0], arguments, arch, places, constants)
     for config in dict.fromkeys(legal[:1] + (legal[-1:] if kernel.source.defines else [])):
-        trials(kernel.source.template(config), arch)
-    return trials
+        compile(kernel.source.template(config), arch)
 
 
 NAME = "KERNEL"

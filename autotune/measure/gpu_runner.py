@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import replace
+from time import monotonic
 from typing import TYPE_CHECKING, Any
 
 from autotune.device import Device
@@ -92,6 +94,7 @@ class GpuRunner:
         bench: str = BENCH,
         baseline_bench: str | None = BASELINE_BENCH,
         time_limit: float | None = None,
+        device: Device | None = None,
     ) -> None:
         """Starts the workers and waits for nothing.
 
@@ -101,7 +104,9 @@ class GpuRunner:
             bench: `module:function` that opens the measuring bench, called with task and index.
             baseline_bench: likewise for the bench with the vendor library; None for no baseline.
             time_limit: seconds for one candidate; by default from the problem's operations.
+            device: the GPU, if its limits are known already; else the worker states them.
         """
+        self._device, self._deadline = device, math.inf
         self._limit = candidate_limit(task) if time_limit is None else time_limit
         self._task = task
         self._baseline: Measurement | None = None
@@ -111,23 +116,28 @@ class GpuRunner:
         self._measuring = RestartingWorker(bench, (task, index))
         self._library = RestartingWorker(baseline_bench, (task, index)) if baseline_bench else None
 
-    def switch_to(self, problem: Problem) -> None:
-        """Takes up another problem in the same processes, which saves their start.
+    def switch_to(self, task: object, time_limit: float | None = None) -> None:
+        """Takes up another task in the same processes, which saves their start.
+
+        Args:
+            task: as for the constructor.
+            time_limit: likewise.
 
         Raises:
             AutotuneError: if a process that has yet to start cannot.
         """
-        self._task, self._limit = problem, candidate_limit(problem)
+        self._task = task
+        self._limit = candidate_limit(task) if time_limit is None else time_limit
         self._baseline, self._baseline_known = None, self._library is None
         self._baseline_fault = ""
         for worker in (self._measuring, self._library):
             if worker is not None:
-                worker.switch_to(problem, self._limit + BASELINE_LIMIT)
+                worker.switch_to(task, self._limit + BASELINE_LIMIT)
 
     @property
     def device(self) -> Device:
         """The GPU."""
-        return self._measuring.device_info.device
+        return self._device or self._measuring.device_info.device
 
     @property
     def driver(self) -> str:
@@ -142,13 +152,23 @@ class GpuRunner:
         """None: resources come from compilation."""
         return None
 
+    def until(self, deadline: float) -> None:
+        """Bounds measurements and rematches by a time of `time.monotonic`."""
+        self._deadline = deadline
+
     def measure(
         self, candidate: Candidate, best: BestTimes | None, objective: Objective = HOT
     ) -> Measurement | Failure:
         """Verifies a candidate and times it, without the vendor library."""
+        left = max(0.0, self._deadline - monotonic())
+        return self._measured(candidate, best, objective, min(self._limit, left))
+
+    def _measured(
+        self, candidate: Candidate, best: BestTimes | None, objective: Objective, limit: float
+    ) -> Measurement | Failure:
         self._await_contexts()
         asked = candidate, best, objective_named(objective)
-        answer = self._request("measure", asked, self._limit)
+        answer = self._request("measure", asked, limit)
         return answer if isinstance(answer, Measurement | Failure) else unexpected(answer)
 
     def rematch(self, candidates: Sequence[Candidate]) -> list[Measurement | Failure]:
@@ -158,7 +178,8 @@ class GpuRunner:
         """
         with_baseline = self._baseline is not None
         limit = self._limit * (len(candidates) + 1) + BASELINE_LIMIT * with_baseline
-        match self._interleaved("rematch", candidates, with_baseline, limit):
+        bound = () if self._deadline == math.inf else (self._deadline,)
+        match self._interleaved("rematch", candidates, (with_baseline, *bound), limit):
             case (list(outcomes), Measurement() | Failure() | None as baseline) if len(
                 outcomes
             ) == len(candidates):
@@ -186,7 +207,7 @@ class GpuRunner:
         with_baseline = self._baseline is not None
         limit = (self._limit + ENERGY_LIMIT) * (len(candidates) + 1)
         limit += BASELINE_LIMIT * with_baseline
-        match self._interleaved("energies", candidates, with_baseline, limit):
+        match self._interleaved("energies", candidates, (with_baseline,), limit):
             case str(reason):
                 raise RunnerError(reason)
             case (list(energies), Energy() | None as own) if len(energies) == len(candidates):
@@ -223,7 +244,7 @@ class GpuRunner:
         """
         runs = len(candidates) + LIBRARY_RUNS * len(baselines) + 1
         limit = self._limit * runs + BASELINE_LIMIT
-        answer = self._interleaved("compare", candidates, list(baselines), limit)
+        answer = self._interleaved("compare", candidates, (list(baselines),), limit)
         if isinstance(answer, dict):
             return answer
         raise RunnerError(f"comparing on {self._task} failed: {reason_of(answer)}")
@@ -272,7 +293,7 @@ class GpuRunner:
 
     def _measured_separately(self, candidate: Candidate) -> Measurement | Failure:
         """Measures a candidate and checks its accuracy beside the baseline, if that is known."""
-        outcome = self.measure(candidate, None)
+        outcome = self._measured(candidate, None, HOT, self._limit)
         if self._baseline is None or not isinstance(self._task, Problem):
             return outcome
         from autotune.measure.oracle import (
@@ -282,11 +303,15 @@ class GpuRunner:
         return checked_accuracy(self._task, outcome, self._baseline.relative_error)
 
     def _interleaved(
-        self, method: str, candidates: Sequence[Candidate], argument: object, limit: float
+        self,
+        method: str,
+        candidates: Sequence[Candidate],
+        arguments: tuple[object, ...],
+        limit: float,
     ) -> object:
-        """The answer of a method that takes all candidates at once, and one more argument."""
+        """The answer of a method that takes all candidates at once, and further arguments."""
         workspace = max((candidate.plan.workspace for candidate in candidates), default=0)
-        return self._request_with_library(method, (list(candidates), argument), limit, workspace)
+        return self._request_with_library(method, (list(candidates), *arguments), limit, workspace)
 
     def _request_with_library(
         self, method: str, arguments: tuple[object, ...], limit: float, workspace: int = 0

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 from autotune.cuda.program import Program, code_digest
 from autotune.device import Device
@@ -142,3 +142,16 @@ class Runner(Protocol):
         ...
 
     def close(self) -> None: ...
+
+
+@runtime_checkable
+class Punctual(Protocol):
+    """A runner that can end in time, as a GPU's can."""
+
+    def until(self, deadline: float) -> None:
+        """Bounds what follows by a time of `time.monotonic`.
+
+        `measure` answers by then; a candidate that has no time is a `Failure` at the stage
+        "timeout". `rematch` takes fewer samples.
+        """
+        ...

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import math
 import statistics
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from itertools import pairwise
+from time import monotonic
 from typing import Any
 
 from autotune.measure.measurement import Estimate, without_drift
@@ -21,6 +23,7 @@ DELAY_US = 10_000.0  # the host may delay a run by less, as where a library load
 # A run slower than this factor times the best cannot win, and a few samples are enough for it. The
 # second factor is for graphs shorter than `GRAPH_US`, which are less exact.
 CLOSE, SLOWER = 1.1, 1.3
+HOPELESS = 2.0  # beyond this factor a run need not even be repeated
 QUICK_SAMPLES = 3
 HOST_US = 30.0  # host time to launch a run on an idle device, at most
 
@@ -34,6 +37,8 @@ DECIDING_SAMPLES, DECIDING_US = (3, 15), 12_000.0
 STEADY, STEADY_SAMPLES = 0.003, 8
 MORE_SAMPLES = 5  # at once, so that the one untimed replay costs little
 ROUNDS, ROUNDS_US = (5, 25), 2_000_000.0
+LEAST_ROUNDS = 2  # if a deadline is near
+HOT_SHARE = 2 / 3  # of the time that is left
 COLD_ROUNDS_US = 1_000_000.0
 
 
@@ -60,7 +65,12 @@ class Timer:
     several runs that take that long together; inputs may sit in L2. Cold: single runs launched from
     the host, each after a write of twice the size of L2; the overhead of the events, about a
     microsecond, is included.
+
+    Attributes:
+        deadline: when interleaved runs have to end, by `time.monotonic`.
     """
+
+    deadline = math.inf
 
     def __init__(self, session: Session) -> None:
         """Allocates the memory that is written to flush L2."""
@@ -110,15 +120,21 @@ class Timer:
             ]
             for replay in replays:
                 replay()
-            hot = self._rounds(replays, _within(ROUNDS, ROUNDS_US / (a_round + 1)), lambda: None)
-        rounds = _within(ROUNDS, COLD_ROUNDS_US / (a_cold_round + 1))
-        cold = self._rounds(runs, rounds, self._flush)
+            rounds = self._fitting(ROUNDS_US, a_round, HOT_SHARE)
+            hot = self._rounds(replays, rounds, lambda: None)
+        cold = self._rounds(runs, self._fitting(COLD_ROUNDS_US, a_cold_round), self._flush)
         return [
             Samples(tuple(time / size for time in warm), tuple(after_flush))
             for warm, after_flush, size in zip(
                 without_drift(hot), without_drift(cold), sizes, strict=True
             )
         ]
+
+    def _fitting(self, most_us: float, round_us: float, share: float = 1.0) -> int:
+        """Number of rounds in `most_us`, and in a share of the time that is left."""
+        left_us = 1e6 * share * (self.deadline - monotonic())
+        rounds = _within(ROUNDS, most_us / (round_us + 1))
+        return max(LEAST_ROUNDS, int(min(rounds, left_us / (round_us + 1))))
 
     def probed(self, warm: WarmRun) -> list[float]:
         """A first estimate of a run's time; by a small graph if launching it takes as long."""
@@ -218,6 +234,12 @@ def _steady(samples: Sequence[float]) -> bool:
         return False
     estimate = Estimate.of(tuple(samples))
     return estimate.spread <= STEADY * estimate.median
+
+
+def hopeless_us(best: BestTimes | None, objective: Objective) -> float:
+    """Microseconds of a first run, which may be delayed, beyond which it need not be repeated."""
+    best = best or BestTimes()
+    return max(HOPELESS * best.of(objective), best.cold_us) + DELAY_US
 
 
 def graph_runs(each: float) -> int:

@@ -97,7 +97,7 @@ def main(descriptor: int) -> None:
 
 
 def _serve(connection: Connection[Any, Any]) -> None:
-    factory, arguments = connection.recv()
+    factory, arguments = child_process.receive(connection)
     threading.Thread(target=_start_driver, args=(arguments[-1],), daemon=True).start()
     try:
         pending = resolve_name(factory)(*arguments)
@@ -111,10 +111,10 @@ def _serve(connection: Connection[Any, Any]) -> None:
         connection.send(WorkerDying(f"{type(error).__name__}: {error}"))
         return
     while True:
-        method, arguments = connection.recv()
+        method, arguments = child_process.receive(connection)
         connection.send(RequestReceived())
         try:
-            connection.send(RequestResult(getattr(bench, method)(*arguments)))
+            child_process.send(connection, RequestResult(getattr(bench, method)(*arguments)))
         except Exception as error:  # whatever a candidate did: its process ends with it
             connection.send(WorkerDying(f"{type(error).__name__}: {error}"))
             return
@@ -176,7 +176,7 @@ class Worker:
         self._lock = threading.RLock()
         self._closing = threading.RLock()  # two threads must not close or read the log at once
         with suppress(OSError):  # it has ended already, which the next request reports
-            self._connection.send((factory, arguments))
+            child_process.send(self._connection, (factory, arguments))
 
     @property
     def device_info(self) -> DeviceInfo:
@@ -280,7 +280,7 @@ class Worker:
 
     def _answered(self, method: str, arguments: tuple[object, ...], limit: float) -> object:
         try:
-            self._connection.send((method, arguments))
+            child_process.send(self._connection, (method, arguments))
             receipt = self._next_message(START_LIMIT)
         except OSError as error:
             self._check_running()
@@ -298,7 +298,7 @@ class Worker:
         try:
             if not self._connection.poll(limit):
                 raise MessageTimeoutError
-            return self._connection.recv()
+            return child_process.receive(self._connection)
         except MessageTimeoutError:
             raise
         except Exception as error:

@@ -9,7 +9,7 @@ them.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, closing, suppress
 from dataclasses import replace
 from datetime import datetime, timezone
@@ -23,22 +23,18 @@ from autotune.families.config import Config
 from autotune.measure.measurement import Failure, Measurement
 from autotune.measure.objective import HOT
 from autotune.measure.recording import Origin
-from autotune.measure.runner import Candidate, Runner
+from autotune.measure.runner import Candidate, Punctual, Runner
 from autotune.records import Provenance, Store, TuningRecord
-from autotune.tuning.options import Search, enough
+from autotune.tuning.options import Budget, Search, enough
 from autotune.tuning.pipeline import Compile, Compiler, DevicePool, ahead
 from autotune.tuning.proposals import Proposals, Race, open_log
 from autotune.tuning.search.axes import axes_of
-from autotune.tuning.search.proposer import Proposer
+from autotune.tuning.search.proposer import START, Proposer
 from autotune.tuning.trials import Leaderboard, Observer, Progress, Quarantine, Silent, Trial
 from autotune.tuning.tunable import RANKED, Tunable
 from autotune.version import __version__
 
 __all__ = ["Search", "tune"]
-
-
-RESERVE = 0.05
-"""Share of the time kept for the rematch."""
 
 
 EXTRA, STEP = 100, 10
@@ -62,6 +58,7 @@ def tune(
     origin: Origin,
     observer: Observer | None = None,
     further: Sequence[Runner] = (),
+    begin: Callable[[], None] | None = None,
 ) -> R:
     """Searches the fastest configuration and records the best ten.
 
@@ -81,6 +78,7 @@ def tune(
         origin: compiler, driver and sources of the measurements, for the record.
         observer: receives the events of the run.
         further: runners of more devices of the same model, which share the work.
+        begin: called before anything is measured, while the first configurations compile.
 
     Returns:
         The record, merged with what was recorded before.
@@ -94,7 +92,7 @@ def tune(
     runners, observer, run = (runner, *further), observer or Silent(), None
     try:
         with ExitStack() as opened:
-            run = Run(tunable, runners, store, options, compile, origin, observer, opened)
+            run = Run(tunable, runners, store, options, compile, origin, observer, opened, begin)
             # A matrix library's threads would compete with the compiler's.
             opened.enter_context(threadpool_limits(1, "blas"))
             run.search()
@@ -128,10 +126,17 @@ class Run(Generic[R]):
         origin: Origin,
         observer: Observer,
         opened: ExitStack,
+        begin: Callable[[], None] | None = None,
     ) -> None:
+        self._begin = begin
         self._began, self._over, self.settled = monotonic(), False, False
-        ends, runner = options.begun(self._began).deadline, runners[0]
-        self._deadline = math.inf if ends is None else ends - RESERVE * (ends - self._began)
+        end, runner = options.begun(self._began).deadline, runners[0]
+        end = math.inf if end is None else end
+        # Energies take seconds each, however long the search was.
+        self._budget = Budget(self._began, end, tunable.punctual and not options.meters)
+        for each in runners:
+            if self._budget.punctual and isinstance(each, Punctual):
+                each.until(end)
         _check_objective(tunable, runner, options)
         self._tunable, self._runner, self._store = tunable, runner, store
         self._options, self._origin, self._observer = options, origin, observer
@@ -187,7 +192,8 @@ class Run(Generic[R]):
     def rematch(self) -> None:
         """Times the leaders interleaved, so that noise does not pick the winner, and examines the
         winners. If no leader passes, the next ones follow."""
-        while leaders := self.leaderboard.leaders:
+        self._ready()
+        while leaders := self._affordable(self.leaderboard.leaders):
             self._observer.rematch(leaders)
             configs = [trial.config for trial in leaders]
             prepared = [*ahead(configs, self._compiler, ordered=True)]
@@ -316,6 +322,12 @@ class Run(Generic[R]):
 
     # Compile ahead, measure and learn.
 
+    def _ready(self) -> None:
+        """Calls the caller's `begin`, once."""
+        begin, self._begin = self._begin, None
+        if begin is not None:
+            begin()
+
     def _evaluate(self) -> None:
         """Tries the proposals, and ends with all trials in the log and checked."""
         proposals, board = self._proposals, self.leaderboard
@@ -323,8 +335,11 @@ class Run(Generic[R]):
             proposals.asked(),
             self._compiler,
             ordered=not self._live,
+            # Without guesses and outcomes, proposals are blind.
+            first=None if self._guesses or board.trials else START,
             spare=proposals.spare,
-            deadline=self._deadline,
+            deadline=self._budget.search_end,
+            begun=self._ready,
         )
         with closing(prepared):
             for trial in self._pool.trials(prepared, self._time_left):
@@ -335,14 +350,19 @@ class Run(Generic[R]):
         with suppress(CacheError):  # closing the log raises it again
             self._log.flush()
 
-    def _measured(self, runner: Runner, candidate: Candidate) -> Trial:
-        """Measures a candidate in its device's thread; returns its trial, which is in the log."""
+    def _measured(self, runner: Runner, candidate: Candidate) -> Trial | None:
+        """Measures a candidate in its device's thread; returns its trial, which is in the log. None
+        if the end of the run stopped it."""
+        began = monotonic()
         options = self._options
         # A slow candidate may score well.
         best = self.leaderboard.best_times if options.score is None else None
         outcome = runner.measure(candidate, best, options.objective)
         if options.meters_trials:
             (outcome,) = _metered(runner, [candidate], [outcome])
+        self._budget.note(candidate.config, monotonic() - began)
+        if isinstance(outcome, Failure) and outcome.stage == "timeout" and self._over_time():
+            return None
         trial = self._trial(candidate, outcome)
         self._write(trial)
         return trial
@@ -352,6 +372,8 @@ class Run(Generic[R]):
         if trial.resources is None:  # it failed before a device, whose thread writes the others
             self._write(trial)
         trial = self.leaderboard.add(trial)
+        if self.leaderboard.best is not None:
+            self._budget.keep(self.leaderboard.best.config)
         self._proposals.search.tell(trial)
         self._log.check()  # observers hear only of trials that a kill cannot lose
         self._observer.trial(trial, self._progress())
@@ -426,7 +448,16 @@ class Run(Generic[R]):
 
     def _time_left(self) -> bool:
         """Whether there is time for another trial."""
-        return monotonic() < self._deadline
+        return monotonic() < self._budget.search_end
+
+    def _over_time(self) -> bool:
+        return self._budget.punctual and monotonic() >= self._budget.end
+
+    def _affordable(self, leaders: Sequence[Trial]) -> Sequence[Trial]:
+        """The leaders that the last round has time for; without any, their times stand."""
+        count = self._budget.affordable([leader.config for leader in leaders], monotonic())
+        self._over = self._over or not count
+        return leaders[:count]
 
     def _too_late(self) -> BudgetError:
         """The error of a run whose time was over before its first trial."""

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, fields, replace
+from itertools import accumulate
 from pathlib import Path
 from typing import Any, Literal, get_args
 
 from autotune.errors import UsageError, one_of
+from autotune.families.config import Config
 from autotune.measure.objective import (
     DEFAULT_OBJECTIVE,
     HOT,
@@ -227,6 +229,75 @@ class Search:
             for each in fields(self)
             if each.compare and getattr(self, each.name) != each.default
         )
+
+
+RESERVE, MOST_RESERVE = 0.05, 0.1
+"""Share of the time kept for the last round, and the largest share that it gets if it takes longer.
+"""
+
+
+LAST_TRIALS = 12
+"""Trials that a last round takes as long as: ten leaders, and a winner by each time once more."""
+
+
+@dataclass
+class Budget:
+    """The time of a run, with a part kept for its last round.
+
+    Attributes:
+        began, end: when the run began and has to end, by `time.monotonic`; `end` is infinite
+            without a limit.
+        punctual: whether the last round has to end in time too.
+        kept: seconds kept for the last round.
+    """
+
+    began: float
+    end: float
+    punctual: bool
+    kept: float = field(init=False)
+    _seconds: dict[Config, float] = field(init=False, default_factory=dict)
+    _total: float = field(init=False, default=0.0)
+
+    def __post_init__(self) -> None:
+        self.kept = RESERVE * self._limit
+
+    @property
+    def search_end(self) -> float:
+        """When the search has to end."""
+        return self.end - self.kept
+
+    def note(self, config: Config, seconds: float) -> None:
+        """Notes how long a trial took."""
+        self._seconds[config] = seconds
+        self._total += seconds
+
+    def keep(self, best: Config) -> None:
+        """Keeps what a last round of trials like the best takes, and at least what a trial takes:
+        one that begins in time then mostly ends in time."""
+        if self.punctual:
+            wanted = min(LAST_TRIALS * self._cost(best), MOST_RESERVE * self._limit)
+            self.kept = max(RESERVE * self._limit, wanted, self._mean)
+
+    def affordable(self, leaders: Sequence[Config], now: float) -> int:
+        """The number of leaders, from the first on, that the last round has time for; the first is
+        verified once more."""
+        if not self.punctual:
+            return len(leaders)
+        costs = accumulate(self._cost(config) for config in leaders)
+        left = self.end - now - sum(self._cost(config) for config in leaders[:1])
+        return sum(cost <= left for cost in costs)
+
+    @property
+    def _limit(self) -> float:
+        return 0.0 if self.end == math.inf else self.end - self.began
+
+    @property
+    def _mean(self) -> float:
+        return self._total / len(self._seconds) if self._seconds else 0.0
+
+    def _cost(self, config: Config) -> float:
+        """Seconds of another trial of a configuration."""
+        return self._seconds.get(config, self._mean)
 
 
 def stated(search: Search | None, **values: object) -> Search:

@@ -36,7 +36,7 @@ Prepared = Generator[Ready, None, None]
 Compiled = Future[Program | CompileFailure]
 
 
-Measure = Callable[[Runner, Candidate], Trial]
+Measure = Callable[[Runner, Candidate], Trial | None]
 
 
 KEPT = 1024
@@ -46,6 +46,10 @@ KEPT = 1024
 READY = 4
 """Candidates under way besides those that compile, so that the next is ready before the device is.
 Each is proposed without the outcomes of the others, so more would cost trials."""
+
+
+GROWTH = 2
+"""Growth of the window when the device waits for the compiler."""
 
 
 WINDOW = 12
@@ -64,8 +68,10 @@ def ahead(
     *,
     ordered: bool,
     window: int | None = None,
+    first: int | None = None,
     spare: Spare = lambda _: None,
     deadline: float = math.inf,
+    begun: Callable[[], None] = lambda: None,
 ) -> Prepared:
     """Prepares configurations, `window` of them under way at once.
 
@@ -78,17 +84,22 @@ def ahead(
         ordered: gives candidates out in the order of `configs`, so that what is taken depends on
             what the caller did with earlier candidates and never on how fast they compile.
             Otherwise the first to be ready comes first.
-        window: how many may be under way; by default `WINDOW` in order and otherwise `READY` more
-            than compiler threads, but one if the runner knows its configurations: it needs no
-            compiler, and proposing ahead only costs.
+        window: how many may be under way; by default `WINDOW` in order and otherwise at most
+            `READY` more than compiler threads, but one if the runner knows its configurations: it
+            needs no compiler, and proposing ahead only costs. The default out of order shrinks
+            while more than `READY` are ready, and grows when none is.
+        first: how many to begin with out of order; by default as many as may be.
         spare: proposes a configuration whose programs are compiled, so that the device has work;
             asked whenever nothing is ready and order does not matter.
         deadline: when to give up waiting for the compiler, by `time.monotonic`.
+        begun: called before a candidate is given out, once the first ones compile.
     """
     runner = compiler.runner
+    most = None
     if window is None and runner.known() is None:
-        window = WINDOW if ordered else compiler.jobs + READY
-    source = iter(configs)
+        most = WINDOW if ordered else compiler.jobs + READY
+        window = most if ordered else min(most, first or most)
+    source, given = iter(configs), False
     waiting: list[_Slot] = []
 
     def ready() -> bool:
@@ -96,6 +107,8 @@ def ahead(
 
     try:
         while True:
+            if most and given and not ordered:
+                window = _adapted(window or 1, most, waiting)
             # Once one is ready, at most one more begins, in place of the last one given out.
             room = (window or 1) - len(waiting)
             for config in islice(source, min(room, 1) if ready() else room):
@@ -104,6 +117,7 @@ def ahead(
                     break
             if not waiting:
                 return
+            begun()
             extra = None if ordered or ready() else spare(compiler.has_compiled)
             if extra is not None:
                 slot = compiler.begin(extra)
@@ -111,6 +125,7 @@ def ahead(
                 return
             else:
                 slot = waiting.pop(place)
+            given = True
             yield slot.plan.config, prepare(slot.plan, runner, slot.program)
     finally:
         compiler.drop(waiting)
@@ -210,7 +225,8 @@ class DevicePool:
 
     Args:
         runners: of devices of one model.
-        measure: makes a trial of a candidate on a runner; called in that device's thread.
+        measure: makes a trial of a candidate on a runner, None if the time was over; called in
+            that device's thread.
         ahead: whether the next candidate is prepared while a device measures the last one.
     """
 
@@ -219,7 +235,7 @@ class DevicePool:
         self._idle = list(runners)
         self._first, self.size = runners[0], len(runners)
         self._threads = ThreadPoolExecutor(len(runners), "measure")
-        self._running: dict[Future[Trial], Runner] = {}
+        self._running: dict[Future[Trial | None], Runner] = {}
         self.busy_s = 0.0
         self.baseline: Measurement | None = None
 
@@ -251,9 +267,9 @@ class DevicePool:
         """Waits for at least one trial to finish; returns the finished ones."""
         done, _ = wait(self._running, return_when=FIRST_COMPLETED)
         self._idle += [self._running.pop(future) for future in done]
-        return [future.result() for future in done]
+        return [trial for future in done if (trial := future.result()) is not None]
 
-    def _timed(self, runner: Runner, candidate: Candidate) -> Trial:
+    def _timed(self, runner: Runner, candidate: Candidate) -> Trial | None:
         """A trial on the runner; its seconds count as busy."""
         began = monotonic()
         try:
@@ -273,6 +289,15 @@ def _compiled(compile: Compile, template: Template, arch: str) -> Program | Comp
     except Exception as error:
         reason = f"the compiler broke down: {type(error).__name__}: {error}"
         return CompileFailure(template, arch, reason.partition("\n")[0], str(error))
+
+
+def _adapted(window: int, most: int, waiting: Sequence[_Slot]) -> int:
+    """A larger window if the device waits for the compiler, a smaller one if several wait for the
+    device: they were proposed without the latest outcomes."""
+    ready = sum(slot.ready for slot in waiting)
+    if not ready:
+        return min(window + GROWTH, most)
+    return min(window - 1, len(waiting)) if ready > READY else window
 
 
 def _ready(waiting: Sequence[_Slot]) -> int | None:

@@ -11,7 +11,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from hashlib import sha256
-from typing import Generic, TypeVar
+from typing import ClassVar, Generic, TypeVar
 
 from autotune.device import Device
 from autotune.errors import AutotuneError
@@ -80,7 +80,13 @@ class Tunable(ABC, Generic[R_co]):
 
     The text form says in one line what is tuned. Trials that agree in slug, kinds and hash of the
     sources can be compared.
+
+    Attributes:
+        punctual: whether the last round has to end in time too, with fewer leaders, or with none
+            if a trial of the best does not fit. A winner that has to be examined needs that round.
     """
+
+    punctual: ClassVar[bool] = False
 
     @property
     @abstractmethod

@@ -4,9 +4,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from typing import TypeVar
+from dataclasses import replace
+from typing import Any, TypeVar
+
+from numpy.typing import NDArray
 
 from autotune import settings
+from autotune.device import Device
 from autotune.errors import RunnerError
 from autotune.measure.bench import BaseBench, Ready, Rematch
 from autotune.measure.gpu_runner import GpuRunner
@@ -14,6 +18,7 @@ from autotune.measure.measurement import Failure, Measurement
 from autotune.measure.objective import HOT, BestTimes, Objective
 from autotune.measure.runner import Candidate
 from autotune.measure.session import Run, Session, open_session
+from autotune.measure.timing import hopeless_us
 from autotune.measure.verify import Passed
 from autotune.measure.worker import PendingBench
 from autotune.records.kernel_record import NOT_VERIFIED
@@ -25,10 +30,7 @@ from autotune.user_kernels.guarded_arrays import (
 )
 from autotune.user_kernels.results import Agreement
 from autotune.user_kernels.workload import (
-    HostFault,
-    SharedArray,
     Workload,
-    in_shared_memory,
 )
 
 T = TypeVar("T")
@@ -50,29 +52,44 @@ RUNS = 2
 """A kernel that is right only the first time is wrong; the second run has nothing to load."""
 
 
-def open_kernel_runner(work: Workload, index: int = 0, *, time_limit: float) -> GpuRunner:
-    """A runner for a user kernel on GPU `index`.
+def open_kernel_runner(
+    work: Workload, index: int = 0, *, time_limit: float, device: Device | None = None
+) -> KernelRunner:
+    """A runner for a user kernel on GPU `index`, which starts in the background.
 
     Args:
-        work: the arguments of the kernel, and the results it has to compute.
+        work: the arguments of the kernel, and the results it has to compute. Without arrays, the
+            runner serves once it has switched to a work with them.
         index: the GPU.
         time_limit: seconds for all runs of one candidate; the time to compare its results is added.
+        device: the GPU, if its limits are known already.
     """
-    limit = time_limit + PER_GB * work.bytes / 1e9
-    task = in_shared_memory(work)
-    if work.on_host is not None:
-        return HostComparedRunner(task, index, work.on_host, time_limit=limit)
-    return GpuRunner(task, index, bench=BENCH, baseline_bench=None, time_limit=limit)
+    return KernelRunner(work, index, time_limit=time_limit, device=device)
 
 
-class HostComparedRunner(GpuRunner):
-    """A runner for a user kernel whose results this process compares, after one run of each
-    candidate."""
+def seconds_limit(work: Workload, time_limit: float) -> float:
+    """Seconds for one candidate: those of its runs, and those to compare its results."""
+    return time_limit + PER_GB * work.bytes / 1e9
 
-    def __init__(self, work: Workload, index: int, fault: HostFault, *, time_limit: float) -> None:
-        """Starts the worker; `fault` says why the contents of the arrays are wrong."""
-        super().__init__(work, index, bench=BENCH, baseline_bench=None, time_limit=time_limit)
-        self._fault = fault
+
+class KernelRunner(GpuRunner):
+    """A runner for a user kernel. Where the device cannot compare its results, this process does,
+    after one run of each candidate."""
+
+    def __init__(
+        self, work: Workload, index: int, *, time_limit: float, device: Device | None
+    ) -> None:
+        """Starts the worker; the arguments are those of `open_kernel_runner`."""
+        self._fault, task = work.on_host, replace(work, on_host=None)
+        limit = seconds_limit(work, time_limit)
+        super().__init__(
+            task, index, bench=BENCH, baseline_bench=None, time_limit=limit, device=device
+        )
+
+    def switch_to(self, task: Any, time_limit: float | None = None) -> None:
+        """Switches to another call."""
+        self._fault = task.on_host
+        super().switch_to(replace(task, on_host=None), time_limit)
 
     def measure(
         self, candidate: Candidate, best: BestTimes | None, objective: Objective = HOT
@@ -92,6 +109,8 @@ class HostComparedRunner(GpuRunner):
         return self._failure(candidate) or super().examine(candidate)
 
     def _failure(self, candidate: Candidate) -> Failure | None:
+        if self._fault is None:
+            return None
         results = self.results(candidate)
         if isinstance(results, Failure):
             return results
@@ -121,6 +140,13 @@ class KernelBench(BaseBench):
             RunnerError: if the device has too little free memory.
         """
         super().__init__(session)
+        self.switch_to(work)
+
+    def switch_to(self, work: Workload) -> None:
+        """Takes up another call, in place of the arrays so far; raises as the constructor."""
+        self._arrays: list[GuardedArray] = []  # frees their memory
+        self._comparison: DeviceComparison | None = None
+        session = self._session
         needed = sum(map(guarded_bytes, work.buffers))
         with_copies, free = needed + copies_bytes(work.buffers), session.free_bytes()
         if needed > free:
@@ -137,22 +163,26 @@ class KernelBench(BaseBench):
         }
         self._constants = work.constants
         self._verified = work.verified != NOT_VERIFIED
-        self._comparison: DeviceComparison | None = None
-        if self._verified and with_copies + SPARE <= free:
+        if self._verified and work.buffers and with_copies + SPARE <= free:
             cache = settings.cache_dir()
             self._comparison = DeviceComparison(session, self._arrays, cache)
 
     def measure(
         self, candidate: Candidate, best: BestTimes | None, objective: Objective = HOT
     ) -> Measurement | Failure:
-        """Verifies, then times; few samples if clearly slower than the best by the objective."""
-        ready = self._prepared(candidate)
+        """Verifies, then times; few samples if clearly slower than the best by the objective, and
+        the first run alone if that takes twice as long."""
+        ready = self._prepared(candidate, hopeless_us(best, objective))
         if isinstance(ready, Failure):
             return ready
         return self._guarded(lambda: self._timed(ready, best, objective))
 
-    def rematch(self, candidates: Sequence[Candidate], with_baseline: bool) -> Rematch:
-        """Verifies all candidates, then times them interleaved."""
+    def rematch(
+        self, candidates: Sequence[Candidate], with_baseline: bool, deadline: float = math.inf
+    ) -> Rematch:
+        """Verifies all candidates, then times them interleaved, with fewer samples if a deadline by
+        `time.monotonic` is near."""
+        self._timer.deadline = deadline
         return self._interleaved(self._verified_together(candidates, with_baseline)[0]), None
 
     def examine(self, candidate: Candidate) -> Failure | None:
@@ -160,18 +190,17 @@ class KernelBench(BaseBench):
         ready = self._prepared(candidate)
         return ready if isinstance(ready, Failure) else None
 
-    def results(self, candidate: Candidate) -> list[SharedArray] | Failure:
+    def results(self, candidate: Candidate) -> list[NDArray[Any]] | Failure:
         """The contents that a run leaves in each array; it is compared with nothing."""
 
-        def run() -> list[SharedArray] | Failure:
+        def run() -> list[NDArray[Any]] | Failure:
             enqueue = self._session.bind(candidate, self._constants)(self._values)
             self._restore()
             enqueue()
             self._session.synchronize()
             return self._read(GuardedArray.content)
 
-        self._results = self._guarded(run)  # has to outlive the answer
-        return self._results
+        return self._guarded(run)
 
     def baseline(self) -> Measurement | None:
         """None: no library has this kernel."""
@@ -183,10 +212,10 @@ class KernelBench(BaseBench):
         del with_baseline  # no library has this kernel
         return [self._prepared(candidate) for candidate in candidates], None
 
-    def _prepared(self, candidate: Candidate) -> Ready | Failure:
+    def _prepared(self, candidate: Candidate, enough_us: float = math.inf) -> Ready | Failure:
         def prepared() -> Ready | Failure:
             run = self._session.bind(candidate, self._constants)(self._values)
-            passed = self._checked(run)
+            passed = self._checked(run, enough_us)
             return passed if isinstance(passed, Failure) else (run, passed)
 
         return self._guarded(prepared)
@@ -217,7 +246,8 @@ class KernelBench(BaseBench):
             return checked
         return [agreement for agreement in checked if agreement is not None]
 
-    def _checked(self, run: Run) -> Passed | Failure:
+    def _checked(self, run: Run, enough_us: float) -> Passed | Failure:
+        """Compares the results of `RUNS` runs, or of one that takes longer than `enough_us`."""
         agreements: list[Agreement] = []
         times = []
         for repeated in range(RUNS if self._verified else 1):
@@ -231,6 +261,8 @@ class KernelBench(BaseBench):
             if isinstance(checked, Failure):
                 return checked
             agreements = checked
+            if times[-1] > enough_us:
+                break
         if not agreements:
             return Passed(None, None, None, min(times))
         worst = max(agreements, key=_error_share)

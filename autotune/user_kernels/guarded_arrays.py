@@ -22,7 +22,7 @@ from autotune.measure.session import Session
 from autotune.measure.verify_kernels import MOST_BLOCKS, THREADS, compiled
 from autotune.problem.integers import ceil_div
 from autotune.user_kernels.results import Agreement, Comparison, compare
-from autotune.user_kernels.workload import ArrayArgument, SharedArray
+from autotune.user_kernels.workload import ArrayArgument
 
 PATTERN = 0xA5
 """Byte of the guards around each array; an unlikely result as a number of any type."""
@@ -137,13 +137,14 @@ class GuardedArray:
         self._accepted = content.copy(), comparison
         return comparison
 
-    def content(self) -> SharedArray | Failure:
-        """A copy of the contents after the work on the stream, for another process."""
+    def content(self) -> NDArray[Any] | Failure:
+        """A copy of the contents after the work on the stream."""
         content = self._downloaded()
         if isinstance(content, Failure):
             return content
         before = self.buffer.before
-        return SharedArray.of(content.view(before.dtype).reshape(before.shape))
+        copied: NDArray[Any] = content.copy().view(before.dtype).reshape(before.shape)
+        return copied
 
     @cached_property
     def _image(self) -> NDArray[np.uint8]:

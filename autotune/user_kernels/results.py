@@ -69,8 +69,18 @@ class Verification:
         if not self.time_limit > 0:
             raise UsageError(f"time_limit is {self.time_limit!r}; give more than 0 seconds")
 
-    def check_positions(self, arguments: Sequence[object]) -> None:
-        """Raises a `UsageError` if a tolerance is given for an argument that is not an array."""
+    def require(self, arguments: Sequence[object], reference: object) -> None:
+        """Refuses what does not go together with the arguments and the reference.
+
+        Raises:
+            UsageError: for a tolerance of an argument that is not an array, or `by_configuration`
+                without a function.
+        """
+        if self.by_configuration and not callable(reference):
+            raise UsageError(
+                "by_configuration needs a reference that is a function of the parameters and the "
+                "arguments"
+            )
         arrays = [place for place, each in enumerate(arguments) if isinstance(each, np.ndarray)]
         for name, value in (("rtol", self.rtol), ("atol", self.atol)):
             for place in value if isinstance(value, Mapping) else ():
@@ -339,25 +349,87 @@ def _holds(dtype: np.dtype[Any], values: Array) -> bool:
     return values.dtype.kind in "iub" and bool((values.astype(dtype) == values).all())
 
 
-def reads(
+def results_of(
+    reference: Reference, arguments: Sequence[object]
+) -> tuple[list[Any], frozenset[int]]:
+    """The results of the reference, and the outputs whose contents make no difference to it.
+
+    An array of zeros is mostly an output. The first run finds NaN in their place: if its results
+    have none, it tells both. Otherwise the reference runs on the arguments, and again with other
+    contents in the outputs.
+    """
+    if not callable(reference):
+        return run_reference(reference, arguments), frozenset()
+    blank = frozenset(place for place, argument in enumerate(arguments) if _is_blank(argument))
+    read = frozenset[int]()
+    while blank:
+        filled = _changed(arguments, blank)
+        if (results := _quiet_results(reference, filled)) is None:
+            break
+        outputs = _outputs(results)
+        if not blank <= outputs:
+            blank &= outputs  # the others are inputs
+        elif any(_has_nan(results[place]) for place in outputs):
+            read = blank if len(blank) == 1 else read
+            break
+        else:
+            return results, blank | _unread(reference, filled, results, outputs - blank)
+    results = run_reference(reference, arguments)
+    return results, _unread(reference, arguments, results, _outputs(results) - read)
+
+
+def _unread(
     reference: Callable[..., Sequence[Any]],
     arguments: Sequence[object],
-    place: int,
     results: Sequence[Any],
-) -> bool:
-    """Whether the contents of the array at `place` make a difference to the reference."""
-    changed = list(arguments)
-    array = changed[place]
-    assert isinstance(array, np.ndarray)
-    changed[place] = different(array)
+    outputs: frozenset[int],
+) -> frozenset[int]:
+    """The outputs whose contents make no difference: all of them together, or each alone."""
+    again = _quiet_results(reference, _changed(arguments, outputs)) if outputs else results
+    if again is not None and all(
+        np.array_equal(first, second)
+        for first, second in zip(results, again, strict=True)
+        if first is not None
+    ):
+        return outputs
+    if len(outputs) == 1:
+        return frozenset()
+    alone = (_unread(reference, arguments, results, frozenset([place])) for place in outputs)
+    return frozenset[int]().union(*alone)
+
+
+def _changed(arguments: Sequence[object], places: frozenset[int]) -> list[object]:
+    """The arguments with other contents in the arrays at `places`."""
+    return [
+        different(argument) if place in places and isinstance(argument, np.ndarray) else argument
+        for place, argument in enumerate(arguments)
+    ]
+
+
+def _quiet_results(
+    reference: Callable[..., Sequence[Any]], arguments: Sequence[object]
+) -> list[Any] | None:
+    """The results on changed arguments, without warnings; None if the reference fails on them."""
     try:
         with np.errstate(all="ignore"), warnings.catch_warnings():
             warnings.simplefilter("ignore")
-            again = run_reference(reference, changed)
-    except Exception:  # it read the changed contents and failed on them
-        return True
-    pairs = zip(results, again, strict=True)
-    return any(not np.array_equal(first, second) for first, second in pairs if first is not None)
+            return run_reference(reference, arguments)
+    except Exception:
+        return None
+
+
+def _outputs(results: Sequence[Any]) -> frozenset[int]:
+    return frozenset(place for place, result in enumerate(results) if result is not None)
+
+
+def _is_blank(argument: object) -> bool:
+    """Whether an argument is an array of floating-point zeros."""
+    return isinstance(argument, np.ndarray) and argument.dtype.kind in "fc" and not argument.any()
+
+
+def _has_nan(result: object) -> bool:
+    values = np.asarray(result)
+    return values.dtype.kind in "fc" and bool(np.isnan(values).any())
 
 
 def different(array: Array) -> Array:

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import astuple, dataclass, field, replace
 from functools import cached_property
 from hashlib import sha256
-from typing import Any, Protocol
+from typing import Any, ClassVar, Protocol
 
 from numpy.typing import NDArray
 
@@ -184,6 +184,7 @@ class KernelTunable(Tunable[KernelRecord]):
     vendor baseline, so only the reference decides.
     """
 
+    punctual: ClassVar[bool] = True
     kernel: UserKernel
     call: KernelCall
     arguments: tuple[Argument, ...] = ()

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import IO, Any
 
 import numpy as np
 
@@ -27,8 +25,7 @@ from autotune.user_kernels.results import (
     different,
     expected_array,
     in_memory_order,
-    reads,
-    run_reference,
+    results_of,
 )
 
 
@@ -108,45 +105,6 @@ class Workload:
         return textures + sum(buffer.before.nbytes for buffer in self.buffers)
 
 
-class SharedArray(np.memmap[Any, np.dtype[Any]]):
-    """An array in memory that other processes map instead of receiving a copy.
-
-    It has to outlive the start of the process that it is sent to.
-    """
-
-    owner: IO[bytes]
-
-    @classmethod
-    def of(cls, array: Array) -> SharedArray:
-        """A copy of an array."""
-        memory = os.fdopen(os.memfd_create("autotune"), "wb")
-        memory.truncate(array.nbytes)
-        path = f"/proc/{os.getpid()}/fd/{memory.fileno()}"
-        shared = cls(path, array.dtype, "r+", shape=array.shape)
-        shared.owner = memory
-        shared[...] = array
-        return shared
-
-    def __reduce__(self) -> tuple[object, ...]:
-        return _mapped, (self.filename, self.dtype, self.shape)
-
-
-def _mapped(path: str, dtype: np.dtype[Any], shape: tuple[int, ...]) -> Array:
-    return np.memmap(path, dtype, "c", shape=shape)
-
-
-def in_shared_memory(work: Workload) -> Workload:
-    """A call for worker processes, with its arrays in memory that they share."""
-
-    def shared(buffer: ArrayArgument) -> ArrayArgument:
-        expected = buffer.expected
-        if expected is not None and not expected.fields:
-            expected = replace(expected, values=SharedArray.of(expected.values))
-        return replace(buffer, before=SharedArray.of(buffer.before), expected=expected)
-
-    return replace(work, buffers=tuple(map(shared, work.buffers)), on_host=None)
-
-
 def workload(
     name: str,
     arguments: Sequence[object],
@@ -157,8 +115,7 @@ def workload(
     """A call and the results that the reference expects of it.
 
     If the contents of an output make no difference to the reference, the kernel is taken only to
-    write it; any other output, and every one of results given as such, is an input too. A
-    function runs once, and once more for each output.
+    write it; any other output, and every one of results given as such, is an input too.
 
     Args:
         name: the name of the kernel.
@@ -171,7 +128,7 @@ def workload(
         UsageError: for invalid arguments or expected arrays.
     """
     made = unverified(name, arguments, constants=constants)
-    results = run_reference(reference, arguments)
+    results, unread = results_of(reference, arguments)
     outputs = {
         place: expected_array(place, result, argument, verify)
         for place, (result, argument) in enumerate(zip(results, arguments, strict=True))
@@ -185,9 +142,7 @@ def workload(
     buffers = []
     for buffer in made.buffers:
         expected = outputs.get(buffer.place)
-        if expected is None:
-            buffers.append(buffer)
-        elif not callable(reference) or reads(reference, arguments, buffer.place, results):
+        if expected is None or buffer.place not in unread:
             buffers.append(replace(buffer, expected=expected))
         else:
             argument = arguments[buffer.place]

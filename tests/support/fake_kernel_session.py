@@ -25,6 +25,7 @@ from autotune.user_kernels.bench import KernelBench
 from autotune.user_kernels.results import ExpectedArray, compare
 from autotune.user_kernels.workload import Workload
 from support.sample_records import H100
+from support.sample_user_kernels import N
 
 Kernel = Callable[["Pointers"], None]
 
@@ -243,7 +244,7 @@ def opened_saxpy(work: Workload, index: int) -> PendingBench:
         bench.Timer = FakeTimer  # type: ignore[assignment, attr-defined]
         guarded_arrays.compiled = uncompiled  # type: ignore[assignment, attr-defined]
         kernels: dict[str, Kernel] = {"32": right, "64": lambda _: None, "128": exits, "256": right}
-        session: Any = FakeSession(kernels, work.buffers[0].before.size, 2**30)
+        session: Any = FakeSession(kernels, N, 2**30)
         return KernelBench(session, work)
 
     return PendingBench(H100, "13.0", finish)

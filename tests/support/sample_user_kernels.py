@@ -153,6 +153,9 @@ class KernelRunner:
     def baseline_ready(self) -> bool:
         return True
 
+    def switch_to(self, work: Workload, time_limit: float) -> None:
+        del work, time_limit
+
     def close(self) -> None:
         return None
 

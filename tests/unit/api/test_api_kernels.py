@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import shutil
+import threading
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -22,12 +24,22 @@ from support.sample_user_kernels import (
     arguments,
     reference,
 )
+from support.waiting import HANG_S
 
 import autotune
 from autotune.api.kernels import QUICK_TRIALS
+from autotune.cuda import compiler
 from autotune.device import Device, find
-from autotune.errors import AutotuneError, DeviceError, MissingError, NotFoundError, UsageError
+from autotune.errors import (
+    AutotuneError,
+    BudgetError,
+    DeviceError,
+    MissingError,
+    NotFoundError,
+    UsageError,
+)
 from autotune.families.config import Config
+from autotune.families.plan import Template
 from autotune.measure import devices, gpu_runner
 from autotune.measure.measurement import Failure
 from autotune.measure.runner import Candidate
@@ -51,10 +63,11 @@ DEFINITION: dict[str, Any] = {
 
 
 class OpenedRunner(KernelRunner):
-    """A runner that records the arguments it is opened with.
+    """A runner that records what it is opened with and given to do.
 
     Attributes:
-        works: the calls, with the index of the GPU and the time limit.
+        opened: the indices of the GPUs and the time limits.
+        works: the calls with their arrays, with the time limit.
         closed: how often it was closed.
         tried: the configurations whose results were asked for.
         failing: how many of them fail.
@@ -64,14 +77,22 @@ class OpenedRunner(KernelRunner):
 
     def __init__(self) -> None:
         super().__init__()
-        self.works: list[tuple[Workload, int, float]] = []
+        self.opened: list[tuple[int, float]] = []
+        self.works: list[tuple[Workload, float]] = []
         self.closed = 0
         self.tried: list[Config] = []
         self.failing = 0
 
-    def open(self, work: Workload, index: int, *, time_limit: float) -> OpenedRunner:
-        self.works.append((work, index, time_limit))
+    def open(
+        self, work: Workload, index: int, *, time_limit: float, device: Device | None
+    ) -> OpenedRunner:
+        del device
+        assert not work.buffers
+        self.opened.append((index, time_limit))
         return self
+
+    def switch_to(self, work: Workload, time_limit: float) -> None:
+        self.works.append((work, time_limit))
 
     def results(self, candidate: Candidate) -> list[NDArray[Any]] | Failure:
         self.tried.append(candidate.config)
@@ -103,7 +124,7 @@ def runner(monkeypatch: pytest.MonkeyPatch) -> Iterator[OpenedRunner]:
     monkeypatch.setattr(devices, "probe", probe)
     monkeypatch.setattr(bench, "open_kernel_runner", runner.open)
     yield runner
-    assert runner.closed == len(runner.works)
+    assert runner.closed == len(runner.opened)
 
 
 def tune(trials: int | None = None, **changes: Any) -> autotune.KernelRecord:
@@ -234,13 +255,46 @@ def test_words_are_template_arguments(runner: OpenedRunner) -> None:
 
 def test_runner_is_opened_with_call_gpu_and_time_limit(runner: OpenedRunner) -> None:
     tune(trials=1, verify=Verification(time_limit=3.0))
-    ((work, index, limit),) = runner.works
-    assert (str(work)[:15], index, limit) == ("saxpy(float32[1", 1, 3.0)
+    ((work, limit),) = runner.works
+    assert (runner.opened, str(work)[:15]) == ([(1, 3.0)], "saxpy(float32[1")
+    assert 3.0 < limit < 3.1
+
+
+def test_reference_runs_while_the_gpu_starts_and_trials_compile(
+    runner: OpenedRunner, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    instances, several, compile = set[str](), threading.Event(), compiler.compile
+
+    def building(template: Template, arch: str, **places: Any) -> Any:
+        instances.add(template.expression)
+        if len(instances) > 1:  # the check compiles the first configuration
+            several.set()
+        return compile(template, arch, **places)
+
+    def slow(*arrays: Any) -> Any:
+        assert runner.opened
+        assert several.wait(HANG_S)
+        assert not runner.measured
+        return reference(*arrays)
+
+    monkeypatch.setattr(compiler, "compile", building)
+    tune(reference=slow)
+    assert len(runner.measured) == LEGAL
+
+
+def test_seconds_count_from_the_call(runner: OpenedRunner) -> None:
+    def slow(*arrays: Any) -> Any:
+        time.sleep(0.6)
+        return reference(*arrays)
+
+    with pytest.raises(BudgetError, match="the time was over before a configuration of saxpy"):
+        tune(reference=slow, search=Search(seconds=0.5))
+    assert not runner.measured
 
 
 def test_device_may_be_the_name_of_the_gpu(runner: OpenedRunner) -> None:
     tune(trials=1, device="h100")
-    assert runner.works[0][1] == 1
+    assert runner.opened[0][0] == 1
 
 
 def test_second_call_continues_the_first(runner: OpenedRunner) -> None:
@@ -344,7 +398,7 @@ def test_quick_search_makes_few_trials(runner: OpenedRunner) -> None:
     assert [(search.trials, search.seed, search.quick) for search in own] == [
         *((QUICK_TRIALS, 0, False), (3, 7, False))
     ]
-    assert runner.works
+    assert runner.opened
 
 
 def test_storage_has_the_trials_too(runner: OpenedRunner, tmp_path: Path, cache: Path) -> None:
@@ -392,10 +446,16 @@ def test_failing_search_closes_the_runner(runner: OpenedRunner) -> None:
 def test_wrong_or_crashing_configurations_fail_alone(
     runner: OpenedRunner, monkeypatch: pytest.MonkeyPatch, cache: Path
 ) -> None:
-    def opened(work: Workload, index: int, *, time_limit: float) -> gpu_runner.GpuRunner:
+    def opened(
+        work: Workload, index: int, *, time_limit: float, device: Device | None
+    ) -> gpu_runner.GpuRunner:
         fake = "support.fake_kernel_session:opened_saxpy"
         return gpu_runner.GpuRunner(
-            work, index, bench=fake, baseline_bench=None, time_limit=time_limit
+            *(work, index),
+            bench=fake,
+            baseline_bench=None,
+            time_limit=time_limit,
+            device=device,
         )
 
     monkeypatch.setattr(bench, "open_kernel_runner", opened)

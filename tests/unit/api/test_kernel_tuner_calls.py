@@ -34,10 +34,16 @@ class AnyKernelRunner(KernelRunner):
 
     driver = "13.0"
 
-    def open(self, work: Workload, index: int, *, time_limit: float) -> AnyKernelRunner:
-        del index, time_limit
+    def open(
+        self, work: Workload, index: int, *, time_limit: float, device: object = None
+    ) -> AnyKernelRunner:
+        del index, time_limit, device
         self.work = work
         return self
+
+    def switch_to(self, work: Workload, time_limit: float) -> None:
+        del time_limit
+        self.work = work
 
     def results(self, candidate: Candidate) -> Sequence[NDArray[Any]]:
         del candidate

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from contextlib import contextmanager
 from random import Random
@@ -11,6 +12,7 @@ from typing import Any
 import pytest
 from support.clock_session import ClockSession
 
+from autotune.measure import timing
 from autotune.measure.objective import COLD, HOT, BestTimes, Objective
 from autotune.measure.session import Run
 from autotune.measure.timing import Samples, Timer, WarmRun
@@ -205,6 +207,21 @@ def test_interleaved_times_belong_to_their_runs() -> None:
         assert min(len(times.hot), len(times.cold)) >= 5
         assert times.hot[0] == pytest.approx(kernel._time_us, rel=0.01)
         assert times.cold[0] == kernel._time_us
+
+
+def test_interleaved_runs_take_fewer_rounds_near_a_deadline(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    clock = Clock()
+    monkeypatch.setattr(timing, "monotonic", lambda: clock.now / 1e6)
+    timer = Counting(clock)  # type: ignore[arg-type]
+    kernels = [Kernel(clock, 20_000.0) for _ in range(5)]
+    rounds = []
+    for seconds in (math.inf, 1.0, 0.1):
+        timer.deadline = clock.now / 1e6 + seconds
+        samples = timer.interleave([kernel.warm() for kernel in kernels])
+        rounds.append((len(samples[0].hot), len(samples[0].cold)))
+    assert rounds == [(19, 9), (5, 3), (2, 2)]
 
 
 def test_drift_of_the_clock_does_not_decide_the_final_round() -> None:

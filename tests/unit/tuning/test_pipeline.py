@@ -131,6 +131,51 @@ def test_window_is_filled_while_nothing_is_ready() -> None:
     assert len(drawn) == 5
 
 
+def test_few_are_taken_while_several_are_ready() -> None:
+    drawn: list[Config] = []
+    wave = threading.Event()
+
+    def build(template: Template, arch: str) -> Program:
+        assert wave.wait(HANG_S)
+        return program(template, arch)
+
+    def source() -> Iterator[Config]:
+        for width in range(4, 33):
+            drawn.append(tiled(width))
+            if len(drawn) == 9:
+                wave.set()
+            yield drawn[-1]
+
+    compiler = Compiler(build, SQUARE_PLAN, FakeRunner(), jobs=12)
+    with closing(compiler), closing(ahead(source(), compiler, ordered=False, first=9)) as prepared:
+        next(prepared)
+        for slot in [*compiler._programs.values()]:
+            slot.result(HANG_S)
+        taken = [len(drawn) for _ in zip(range(6), prepared, strict=False)]
+    # Nine at first, and none more before at most four of them wait for the device.
+    assert taken[:4] == [9, 9, 9, 9]
+    assert taken[-1] <= 11
+
+
+def test_window_grows_while_the_device_waits() -> None:
+    drawn: list[Config] = []
+
+    def source() -> Iterator[Config]:
+        for width in range(4, 33):
+            drawn.append(tiled(width))
+            yield drawn[-1]
+
+    def build(template: Template, arch: str) -> Program:
+        time.sleep(0.02)
+        return program(template, arch)
+
+    compiler = Compiler(build, SQUARE_PLAN, FakeRunner(), jobs=12)
+    with closing(compiler), closing(ahead(source(), compiler, ordered=False, first=1)) as prepared:
+        under_way = [len(drawn) - place for place, _ in enumerate(prepared)]
+    assert under_way[0] == 1
+    assert max(under_way) >= 5
+
+
 def test_idle_device_gets_a_spare_candidate() -> None:
     slow, spares = threading.Event(), [tiled(8, specialized=0), tiled(9, specialized=0)]
 

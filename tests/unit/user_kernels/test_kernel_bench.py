@@ -25,6 +25,7 @@ from autotune.errors import RunnerError
 from autotune.families.config import Config
 from autotune.families.plan import Resources
 from autotune.measure import bench as module
+from autotune.measure import timing
 from autotune.measure.measurement import Failure, Measurement
 from autotune.measure.objective import BestTimes
 from autotune.measure.runner import Candidate
@@ -120,6 +121,17 @@ def test_kernel_runs_twice_before_it_is_timed(monkeypatch: pytest.MonkeyPatch) -
     bench, session = opened(monkeypatch)
     bench.measure(candidate("right"), BestTimes(hot_us=5.0))
     assert session.log == ["run right", "run right", "time 5.0"]
+
+
+@pytest.mark.parametrize(("best_us", "runs"), [(130.0, 2), (120.0, 1)])
+def test_kernel_twice_as_slow_as_the_best_runs_once(
+    monkeypatch: pytest.MonkeyPatch, best_us: float, runs: int
+) -> None:
+    monkeypatch.setattr(timing, "DELAY_US", 0.0)
+    bench, session = opened(monkeypatch)
+    best = BestTimes(hot_us=best_us, cold_us=best_us)
+    assert isinstance(bench.measure(candidate("right"), best), Measurement)
+    assert session.log.count("run right") == runs
 
 
 @pytest.mark.parametrize(
