@@ -1,0 +1,656 @@
+"""Kernels of many kinds with what their tuning takes: data, parameters, constraints, references.
+
+    python examples/kernels/cases.py                # lists them
+    python examples/kernels/cases.py softmax        # tunes one on the GPU of this machine
+    python examples/kernels/cases.py softmax h100   # what its configurations occupy; no GPU
+
+`softmax.cu` and its neighbours say what they compute, their parameters and their constraints.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import product
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+import autotune
+
+FOLDER = Path(__file__).resolve().parent
+Array = NDArray[Any]
+Values = Sequence[int | str]
+Parameters = Mapping[str, Any]
+Size = int | str
+Results = list[Array | None]
+
+
+@dataclass(frozen=True)
+class Case:
+    """A kernel, its search space and the call to tune it with.
+
+    Attributes:
+        name: the stem of its file.
+        kernel: the kernel's name, with the template arguments of a template.
+        parameters: the values of each parameter.
+        constraints: expressions in the parameters that have to be true.
+        problem_size: size along x, y and z: numbers, or expressions in the parameters.
+        grid_div: for each of them what a block covers: parameters that are multiplied.
+        arguments: makes the arguments.
+        reference: called with the arguments; returns the expected array of each output.
+        bytes: bytes that the kernel moves at least.
+        constants: makes the contents of `__constant__` variables.
+    """
+
+    name: str
+    kernel: str
+    parameters: Mapping[str, Values]
+    constraints: Sequence[str]
+    problem_size: Sequence[Size]
+    grid_div: Sequence[Sequence[str]]
+    arguments: Callable[[], list[Any]]
+    reference: Callable[..., Results]
+    bytes: int = 0
+    constants: Callable[[], dict[str, Array]] | None = None
+
+    @property
+    def path(self) -> Path:
+        """The file of the kernel."""
+        return FOLDER / f"{self.name}.cu"
+
+    @property
+    def is_template(self) -> bool:
+        """Whether parameters are template arguments instead of macros."""
+        return "<" in self.kernel
+
+    def extents(self, parameters: Parameters) -> tuple[int, ...]:
+        """The size of the problem for one configuration."""
+        return tuple(evaluated(size, parameters) for size in self.problem_size)
+
+    def legal(self) -> list[dict[str, Any]]:
+        """All configurations that meet the constraints."""
+        rules = [compile(text, text, "eval") for text in self.constraints]
+        names = tuple(self.parameters)
+        configs = (dict(zip(names, row, strict=True)) for row in product(*self.parameters.values()))
+        return [config for config in configs if all(eval(rule, {}, config) for rule in rules)]
+
+    def keywords(self) -> dict[str, Any]:
+        """The arguments that `tune_kernel` and `kernel_occupancy` share."""
+        return {
+            "source": self.path,
+            "name": self.kernel,
+            "parameters": self.parameters,
+            "constraints": {text: function_of(text) for text in self.constraints},
+            "compile": autotune.Compilation(defines=not self.is_template),
+        }
+
+    def tune(self, arguments: Sequence[Any], answer: Results, **options: Any) -> Any:
+        """Tunes the kernel; `answer` has the expected arrays."""
+        if self.constants is not None:
+            options["constants"] = self.constants()
+        if self.bytes:
+            options["metrics"] = {"GB/s": lambda result: 1e-3 * self.bytes / result.time_us}
+        return autotune.tune_kernel(
+            **self.keywords(),
+            problem_size=self.extents,
+            grid_div=[list(factors) or 1 for factors in self.grid_div],
+            arguments=arguments,
+            reference=answer,
+            **options,
+        )
+
+
+def evaluated(text: Size, parameters: Parameters) -> Any:
+    """The value of an expression in the parameters."""
+    return eval(text, {}, dict(parameters)) if isinstance(text, str) else text
+
+
+def function_of(text: str) -> Callable[[Parameters], Any]:
+    """An expression as a function of the parameters."""
+    return lambda parameters: evaluated(text, parameters)
+
+
+def floats(*shape: int, seed: int = 0) -> Array:
+    """Random numbers from -1 to 1."""
+    return 2 * np.random.default_rng(seed).random(shape, np.float32) - 1
+
+
+N_ADD = 1 << 24
+N_SUM = 1 << 25
+SIDE = 4096
+N_MATRIX = 2048
+N_BYTES = 1 << 27
+ROWS, COLUMNS = 8192, 2048
+N_BODIES = 16384
+N_PARTICLES = 1 << 22
+N_SPARSE = 1 << 20
+GRID = 256
+FILTER = 9
+BOX = np.dtype(
+    [("low", np.float32, 3), ("size", np.float32, 3), ("step", np.float32), ("periodic", np.int32)]
+)
+
+
+def stencil_step(before: Array, after: Array, height: int, width: int, weight: float) -> Results:
+    """One Jacobi step."""
+    del after, height, width
+    out, middle = before.copy(), before[1:-1, 1:-1]
+    around = before[:-2, 1:-1] + before[2:, 1:-1] + before[1:-1, :-2] + before[1:-1, 2:]
+    out[1:-1, 1:-1] = middle + weight * (around - 4 * middle)
+    return [None, out, None, None, None]
+
+
+def filter_weights() -> dict[str, Array]:
+    """The filter of the convolution."""
+    return {"d_filter": floats(FILTER * FILTER, seed=1)}
+
+
+def convolved(output: Array, image: Array, height: int, width: int) -> Results:
+    """The convolution of the image with the filter."""
+    weights = filter_weights()["d_filter"].reshape(FILTER, FILTER)
+    total, term = np.zeros_like(output), np.empty_like(output)
+    for y, x in np.ndindex(FILTER, FILTER):
+        total += np.multiply(image[y : y + height, x : x + width], weights[y, x], out=term)
+    return [total, None, None, None]
+
+
+def accelerations(bodies: Array, out: Array, n: int, softening: float) -> Results:
+    """The sum over all bodies of mass times distance, over the third power of distance."""
+    result = np.zeros_like(out)
+    at, mass = bodies[:, :3], bodies[:, 3]
+    for start in range(0, n, 256):
+        away = [at[None, :, axis] - at[start : start + 256, axis, None] for axis in range(3)]
+        squared = away[0] ** 2 + away[1] ** 2 + away[2] ** 2 + softening
+        factor = mass / (squared * np.sqrt(squared))
+        for axis in range(3):
+            result[start : start + 256, axis] = (factor * away[axis]).sum(1)
+    return [None, result, None, None]
+
+
+def box() -> Any:
+    """The box of the particles, a structure."""
+    values = ((-1.0, -1.0, -1.0), (2.0, 2.0, 2.0), 0.125, 1)
+    return np.array(values, BOX)[()]
+
+
+def moved(positions: Array, velocities: Array, out: Array, box: Any, n: int) -> Results:
+    """The particles after a step."""
+    del out, n
+    after = positions.copy()
+    at = positions[:, :3] + box["step"] * velocities[:, :3]
+    at = np.where(at < box["low"], at + box["size"], at)
+    after[:, :3] = np.where(at >= box["low"] + box["size"], at - box["size"], at)
+    return [None, None, after, None, None]
+
+
+def counted(values: Array, bins: Array, n: int) -> Results:
+    """The bins, with the number of bytes of each value added."""
+    del n
+    parts = np.split(values, 64)
+    counts = sum((np.bincount(part, minlength=256) for part in parts), start=bins)
+    return [None, counts.astype(np.uint32), None]
+
+
+def normalised(before: Array, after: Array, epsilon: float) -> Results:
+    """Rows with mean 0 and variance 1."""
+    del after
+    centred = before - before.mean(1, keepdims=True)
+    variance = np.square(centred).mean(1, keepdims=True)
+    return [None, centred / np.sqrt(variance + epsilon), None]
+
+
+def softmaxed(before: Array, after: Array, rows: int) -> Results:
+    """The softmax of each row."""
+    del after, rows
+    powers = np.exp(before - before.max(1, keepdims=True))
+    return [None, powers / powers.sum(1, keepdims=True), None]
+
+
+def sparse() -> list[Any]:
+    """A sparse matrix with 8 to 24 elements in a row, a vector and the result."""
+    random = np.random.default_rng(0)
+    starts = np.zeros(N_SPARSE + 1, np.int32)
+    np.cumsum(random.integers(8, 25, N_SPARSE), out=starts[1:])
+    places = random.integers(0, N_SPARSE, starts[-1], dtype=np.int32)
+    values, x = floats(starts[-1]), floats(N_SPARSE, seed=1)
+    return [starts, places, values, x, np.zeros(N_SPARSE, np.float32), np.int32(N_SPARSE)]
+
+
+def sparse_product(
+    starts: Array, places: Array, values: Array, x: Array, y: Array, rows: int
+) -> Results:
+    """The sparse matrix times the vector."""
+    del y, rows
+    product = np.add.reduceat(values * x[places], starts[:-1])
+    return [None, None, None, None, product, None]
+
+
+def laplacian(before: Array, after: Array, *sizes: int) -> Results:
+    """The sum of six neighbours less six times the point."""
+    del after
+    padded = np.pad(before, 1)
+    inner = slice(1, -1)
+    total = -6 * before
+    for axis in range(3):
+        for part in (slice(None, -2), slice(2, None)):
+            total += padded[tuple(part if at == axis else inner for at in range(3))]
+    return [None, total, *(None for _ in sizes)]
+
+
+def _matrices(n: int) -> list[Any]:
+    return [floats(n, n), floats(n, n, seed=1), np.zeros((n, n), np.float32), np.int32(n)]
+
+
+CASES = {
+    case.name: case
+    for case in (
+        Case(
+            name="vector_add",
+            kernel="vector_add",
+            parameters={
+                "block_size_x": [*range(32, 1025, 32)],
+                "vector_width": [1, 2, 4],
+                "items": [1, 2, 4, 8],
+                "interleaved": [0, 1],
+                "streaming": [0, 1],
+            },
+            constraints=["interleaved == 1 or items > 1"],
+            problem_size=[N_ADD],
+            grid_div=[["block_size_x", "vector_width", "items"]],
+            arguments=lambda: [
+                floats(N_ADD),
+                floats(N_ADD, seed=1),
+                np.zeros(N_ADD, np.float32),
+                np.int32(N_ADD),
+            ],
+            reference=lambda a, b, *_: [None, None, a + b, None],
+            bytes=12 * N_ADD,
+        ),
+        Case(
+            name="reduction",
+            kernel="reduce_sum",
+            parameters={
+                "block_size_x": [32, 64, 128, 256, 512, 1024],
+                "num_blocks": [66, 132, 264, 528, 1056, 2112, 4224],
+                "vector_width": [1, 2, 4],
+                "unroll": [1, 2, 4, 8],
+                "use_shuffle": [0, 1],
+            },
+            constraints=["block_size_x * num_blocks >= 16384"],
+            problem_size=["num_blocks"],
+            grid_div=[[]],
+            arguments=lambda: [floats(N_SUM) + 1, np.zeros(1, np.float32), np.int32(N_SUM)],
+            reference=lambda x, total, _: [
+                None,
+                (total + x.sum(dtype=np.float64)).astype(np.float32),
+                None,
+            ],
+            bytes=4 * N_SUM,
+        ),
+        Case(
+            name="transpose",
+            kernel="transpose",
+            parameters={
+                "block_size_x": [8, 16, 32, 64, 128],
+                "block_size_y": [1, 2, 4, 8, 16, 32],
+                "items_x": [1, 2, 4],
+                "items_y": [1, 2, 4, 8],
+                "padding": [0, 1, 2],
+                "diagonal": [0, 1],
+            },
+            constraints=[
+                "32 <= block_size_x * block_size_y <= 1024",
+                "(block_size_x * items_x + padding) * block_size_y * items_y <= 12288",
+            ],
+            problem_size=[SIDE, SIDE],
+            grid_div=[["block_size_x", "items_x"], ["block_size_y", "items_y"]],
+            arguments=lambda: [
+                floats(SIDE, SIDE),
+                np.zeros((SIDE, SIDE), np.float32),
+                np.int32(SIDE),
+                np.int32(SIDE),
+            ],
+            reference=lambda matrix, *_: [None, matrix.T.copy(), None, None],
+            bytes=8 * SIDE * SIDE,
+        ),
+        Case(
+            name="stencil5",
+            kernel="stencil5",
+            parameters={
+                "block_size_x": [16, 32, 64, 128, 256],
+                "block_size_y": [1, 2, 4, 8, 16, 32],
+                "tile_x": [1, 2, 4],
+                "tile_y": [1, 2, 4, 8],
+                "use_shared": [0, 1],
+                "read_only": [0, 1],
+            },
+            constraints=[
+                "64 <= block_size_x * block_size_y <= 1024",
+                "use_shared == 0 or "
+                "(block_size_x * tile_x + 2) * (block_size_y * tile_y + 2) <= 12288",
+            ],
+            problem_size=[SIDE, SIDE],
+            grid_div=[["block_size_x", "tile_x"], ["block_size_y", "tile_y"]],
+            arguments=lambda: [
+                floats(SIDE, SIDE),
+                np.zeros((SIDE, SIDE), np.float32),
+                np.int32(SIDE),
+                np.int32(SIDE),
+                np.float32(0.2),
+            ],
+            reference=stencil_step,
+            bytes=8 * SIDE * SIDE,
+        ),
+        Case(
+            name="convolution",
+            kernel="convolution",
+            parameters={
+                "block_size_x": [16, 32, 48, 64, 128],
+                "block_size_y": [1, 2, 4, 8, 16, 32],
+                "tile_size_x": [1, 2, 4, 8],
+                "tile_size_y": [1, 2, 4, 8],
+                "filter_width": [FILTER],
+                "filter_height": [FILTER],
+                "use_padding": [0, 1],
+                "read_only": [0, 1],
+            },
+            constraints=[
+                "64 <= block_size_x * block_size_y <= 1024",
+                "use_padding == 0 or block_size_x % 32 != 0",
+                "(block_size_x * tile_size_x + filter_width) "
+                "* (block_size_y * tile_size_y + filter_height) <= 12288",
+            ],
+            problem_size=[SIDE, SIDE],
+            grid_div=[["block_size_x", "tile_size_x"], ["block_size_y", "tile_size_y"]],
+            arguments=lambda: [
+                np.zeros((SIDE, SIDE), np.float32),
+                floats(SIDE + FILTER - 1, SIDE + FILTER - 1),
+                np.int32(SIDE),
+                np.int32(SIDE),
+            ],
+            reference=convolved,
+            bytes=8 * SIDE * SIDE,
+            constants=filter_weights,
+        ),
+        Case(
+            name="matmul",
+            kernel="matmul",
+            parameters={
+                "block_size_x": [8, 16, 32],
+                "block_size_y": [4, 8, 16, 32],
+                "items_x": [1, 2, 4, 8],
+                "items_y": [1, 2, 4, 8],
+                "tile_k": [8, 16, 32],
+                "padding": [0, 1, 4],
+                "contiguous": [0, 1],
+                "prefetch": [0, 1],
+            },
+            constraints=[
+                "64 <= block_size_x * block_size_y <= 1024",
+                "block_size_y * items_y * tile_k % (block_size_x * block_size_y) == 0",
+                "block_size_x * items_x * tile_k % (block_size_x * block_size_y) == 0",
+                "tile_k * (block_size_x * items_x + block_size_y * items_y + padding) <= 12288",
+            ],
+            problem_size=[N_MATRIX, N_MATRIX],
+            grid_div=[["block_size_x", "items_x"], ["block_size_y", "items_y"]],
+            arguments=lambda: _matrices(N_MATRIX),
+            reference=lambda a, b, *_: [None, None, a @ b, None],
+        ),
+        Case(
+            name="matmul_template",
+            kernel="matmul_template<float, TILE_M, TILE_N, TILE_K, THREAD_M, THREAD_N>",
+            parameters={
+                "block_size_x": [64, 128, 256, 512],
+                "TILE_M": [32, 64, 128, 256],
+                "TILE_N": [32, 64, 128, 256],
+                "TILE_K": [4, 8, 16, 32],
+                "THREAD_M": [2, 4, 8, 16],
+                "THREAD_N": [2, 4, 8, 16],
+            },
+            constraints=[
+                "block_size_x * THREAD_M * THREAD_N == TILE_M * TILE_N",
+                "TILE_M * TILE_K % block_size_x == 0",
+                "TILE_N * TILE_K % block_size_x == 0",
+                "TILE_K * (TILE_M + 1 + TILE_N) <= 12288",
+            ],
+            problem_size=[N_MATRIX, N_MATRIX],
+            grid_div=[["TILE_N"], ["TILE_M"]],
+            arguments=lambda: _matrices(N_MATRIX),
+            reference=lambda a, b, *_: [None, None, a @ b, None],
+        ),
+        Case(
+            name="histogram",
+            kernel="histogram",
+            parameters={
+                "block_size_x": [64, 128, 192, 256, 384, 512, 768, 1024],
+                "num_blocks": [66, 132, 264, 528, 1056, 2112],
+                "copies": [1, 2, 4, 8, 16, 32],
+                "padding": [0, 1],
+                "load_bytes": [4, 8, 16],
+                "unroll": [1, 2, 4],
+            },
+            constraints=["copies * (256 + padding) <= 12288", "copies > 1 or padding == 0"],
+            problem_size=["num_blocks"],
+            grid_div=[[]],
+            arguments=lambda: [
+                np.random.default_rng(0).integers(0, 256, N_BYTES, np.uint8),
+                np.zeros(256, np.uint32),
+                np.int32(N_BYTES),
+            ],
+            reference=counted,
+            bytes=N_BYTES,
+        ),
+        Case(
+            name="softmax",
+            kernel="softmax",
+            parameters={
+                "block_size_x": [32, 64, 128, 256, 512, 1024],
+                "block_size_y": [1, 2, 3, 4, 5, 6, 8, 16, 32],
+                "columns": [COLUMNS],
+                "vector_width": [1, 2, 4],
+                "in_registers": [0, 1],
+                "fast_exp": [0, 1],
+            },
+            constraints=[
+                "block_size_x * block_size_y <= 1024",
+                "columns % (block_size_x * vector_width) == 0",
+                "in_registers == 0 or columns <= 64 * block_size_x",
+            ],
+            problem_size=[ROWS],
+            grid_div=[["block_size_y"]],
+            arguments=lambda: [
+                4 * floats(ROWS, COLUMNS),
+                np.zeros((ROWS, COLUMNS), np.float32),
+                np.int32(ROWS),
+            ],
+            reference=softmaxed,
+            bytes=8 * ROWS * COLUMNS,
+        ),
+        Case(
+            name="nbody",
+            kernel="nbody",
+            parameters={
+                "block_size_x": [32, 64, 128, 256, 512, 1024],
+                "bodies": [1, 2, 4, 8],
+                "stage": [1, 2, 4],
+                "unroll": [1, 2, 4, 8, 16, 32],
+                "use_shared": [0, 1],
+                "fast_root": [0, 1],
+            },
+            constraints=["block_size_x * stage <= 2048", "bodies * unroll <= 64"],
+            problem_size=[N_BODIES],
+            grid_div=[["block_size_x", "bodies"]],
+            arguments=lambda: [
+                floats(N_BODIES, 4) + np.array([0, 0, 0, 1.5], np.float32),
+                np.zeros((N_BODIES, 4), np.float32),
+                np.int32(N_BODIES),
+                np.float32(1e-2),
+            ],
+            reference=accelerations,
+        ),
+        Case(
+            name="particles",
+            kernel="particles",
+            parameters={
+                "block_size_x": [*range(32, 1025, 32)],
+                "items": [1, 2, 3, 4, 6, 8],
+                "interleaved": [0, 1],
+                "streaming": [0, 1],
+                "branches": [0, 1],
+            },
+            constraints=["interleaved == 1 or items > 1"],
+            problem_size=[N_PARTICLES],
+            grid_div=[["block_size_x", "items"]],
+            arguments=lambda: [
+                floats(N_PARTICLES, 4),
+                floats(N_PARTICLES, 4, seed=1),
+                np.zeros((N_PARTICLES, 4), np.float32),
+                box(),
+                np.int32(N_PARTICLES),
+            ],
+            reference=moved,
+            bytes=48 * N_PARTICLES,
+        ),
+        Case(
+            name="matvec",
+            kernel="matvec",
+            parameters={
+                "block_size_x": [4, 8, 16, 32, 64, 128, 256, 512, 1024],
+                "block_size_y": [1, 2, 4, 8, 16, 32],
+                "vector_width": [1, 2, 4],
+                "unroll": [1, 2, 4, 8],
+                "read_only": [0, 1],
+            },
+            constraints=["64 <= block_size_x * block_size_y <= 1024"],
+            problem_size=[ROWS],
+            grid_div=[["block_size_y"]],
+            arguments=lambda: [
+                floats(ROWS, SIDE),
+                floats(SIDE, seed=1),
+                np.zeros(ROWS, np.float32),
+                np.int32(ROWS),
+                np.int32(SIDE),
+            ],
+            reference=lambda a, x, *_: [None, None, a @ x, None, None],
+            bytes=4 * ROWS * SIDE,
+        ),
+        Case(
+            name="layer_norm",
+            kernel="layer_norm",
+            parameters={
+                "block_size_x": [32, 64, 128, 256, 512, 1024],
+                "row_length": [COLUMNS],
+                "vector_width": [1, 2, 4],
+                "reduction": [0, 1, 2],
+                "two_pass": [0, 1],
+                "fewest_blocks": [1, 2, 3, 4],
+            },
+            constraints=[
+                "row_length % (block_size_x * vector_width) == 0",
+                "block_size_x * fewest_blocks <= 2048",
+            ],
+            problem_size=[ROWS],
+            grid_div=[[]],
+            arguments=lambda: [
+                floats(ROWS, COLUMNS),
+                np.zeros((ROWS, COLUMNS), np.float32),
+                np.float32(1e-5),
+            ],
+            reference=normalised,
+            bytes=8 * ROWS * COLUMNS,
+        ),
+        Case(
+            name="spmv",
+            kernel="spmv",
+            parameters={
+                "block_size_x": [32, 64, 96, 128, 192, 256, 384, 512, 768, 1024],
+                "row_threads": [1, 2, 4, 8, 16, 32],
+                "rows_each": [1, 2, 4, 8],
+                "unroll": [1, 2, 4],
+                "read_only": [0, 1],
+                "streaming": [0, 1],
+            },
+            constraints=["block_size_x % row_threads == 0", "row_threads * unroll <= 32"],
+            problem_size=[f"{N_SPARSE} * row_threads"],
+            grid_div=[["block_size_x", "rows_each"]],
+            arguments=sparse,
+            reference=sparse_product,
+            bytes=16 * 8 * N_SPARSE,
+        ),
+        Case(
+            name="scan",
+            kernel="scan_rows",
+            parameters={
+                "block_size_x": [32, 64, 128, 256, 512, 1024],
+                "items": [1, 2, 4, 8, 16, 32],
+                "vector_width": [1, 2, 4],
+                "use_shuffle": [0, 1],
+                "fewest_blocks": [1, 2, 3, 4],
+            },
+            constraints=[
+                "items % vector_width == 0",
+                f"{SIDE} % (block_size_x * items) == 0",
+                "block_size_x * fewest_blocks <= 2048",
+            ],
+            problem_size=[SIDE],
+            grid_div=[[]],
+            arguments=lambda: [
+                np.random.default_rng(0).integers(0, 1000, (SIDE, SIDE), np.uint32),
+                np.zeros((SIDE, SIDE), np.uint32),
+                np.int32(SIDE),
+            ],
+            reference=lambda before, *_: [
+                None,
+                np.cumsum(before, 1, dtype=np.uint32),
+                None,
+            ],
+            bytes=8 * SIDE * SIDE,
+        ),
+        Case(
+            name="laplace",
+            kernel="laplace",
+            parameters={
+                "block_size_x": [16, 32, 64, 128, 256],
+                "block_size_y": [1, 2, 4, 8, 16],
+                "block_size_z": [1, 2, 4],
+                "tile_z": [1, 2, 4, 8, 16, 32],
+                "unroll": [1, 2, 4],
+                "read_only": [0, 1],
+            },
+            constraints=[
+                "64 <= block_size_x * block_size_y * block_size_z <= 1024",
+                "unroll <= tile_z",
+                "block_size_z * tile_z <= 64",
+            ],
+            problem_size=[GRID, GRID, GRID],
+            grid_div=[["block_size_x"], ["block_size_y"], ["block_size_z", "tile_z"]],
+            arguments=lambda: [
+                floats(GRID, GRID, GRID),
+                np.zeros((GRID, GRID, GRID), np.float32),
+                np.int32(GRID),
+                np.int32(GRID),
+                np.int32(GRID),
+            ],
+            reference=laplacian,
+            bytes=8 * GRID**3,
+        ),
+    )
+}
+
+
+if __name__ == "__main__":
+    if len(sys.argv) == 1:
+        for case in CASES.values():
+            print(f"{case.name:16} {len(case.legal()):6,} configurations")
+        sys.exit()
+    chosen = CASES[sys.argv[1]]
+    if len(sys.argv) > 2:
+        block = None if "block_size_x" in chosen.parameters else 1
+        print(autotune.kernel_occupancy(**chosen.keywords(), block=block, device=sys.argv[2]))
+        sys.exit()
+    call = chosen.arguments()
+    print(chosen.tune(call, chosen.reference(*call), search=autotune.Search(seconds=20)))
