@@ -13,7 +13,7 @@ interleaved on the same arrays, so that one clock judges both. A ratio above 1 s
 winner is faster. The first result counts from the call.
 
 Several GPUs take kernels side by side, each with its share of the cores. A crash or a process that
-takes too long costs its own row.
+takes too long costs its own row. Other kernels of a file made with the same settings stay in it.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ import signal
 import subprocess
 import sys
 import tempfile
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from datetime import datetime
@@ -84,38 +84,51 @@ def main(
     """Tunes kernels with both tuners and compares the winners."""
     if unknown := {*(names := cases.split(","))} - {*CASES}:
         raise typer.BadParameter(f"no kernel {', '.join(sorted(unknown))}; there are {[*CASES]}")
-    options = {"seconds": seconds, "answer": answer, "strategy": strategy}
-    with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as folder:
-        rows = contest(names, range(seeds), index.split(","), options, Path(folder))
-    content = {
-        **results.provenance(
-            next((row["device"] for row in rows if "device" in row), ""),
-            next((row["driver"] for row in rows if "driver" in row), ""),
-            toolkit(),
-            commit=commit,
-        ),
+    gpus = index.split(",")
+    settings = {
         "versions": replay.versions(
             *("tile-autotune", "kernel_tuner", "cupy-cuda13x", "pycuda", "numpy", "optuna")
         ),
-        **options,
+        "toolkit": toolkit(),
+        "commit": commit or results.head(),
+        "seconds": seconds,
+        "answer": answer,
+        "strategy": strategy,
         "seeds": seeds,
-        "gpus": len(index.split(",")),
+        "gpus": len(gpus),
         "cores": len(os.sched_getaffinity(0)),
-        "summary": summary(rows),
-        "rows": rows,
     }
+    rows = {row["case"]: row for row in kept(out, settings)}
     out.parent.mkdir(parents=True, exist_ok=True)
-    out.write_text(json.dumps(content, indent=1, allow_nan=False) + "\n")
+    with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as folder:
+        for row in contest(names, settings, gpus, Path(folder)):
+            rows[row["case"]] = row
+            content = contents(settings, [rows[name] for name in CASES if name in rows])
+            out.write_text(json.dumps(content, indent=1, allow_nan=False) + "\n")
     SHOWN.print(table(content))
 
 
+def kept(path: Path, settings: Row) -> list[Row]:
+    """The rows of a file of results, if it was made with these settings."""
+    if not path.exists():
+        return []
+    content = json.loads(path.read_text(encoding="utf-8"))
+    same = all(content.get(name) == value for name, value in settings.items())
+    return [*content["rows"]] if same else []
+
+
+def contents(settings: Row, rows: Sequence[Row]) -> Row:
+    """What the file of results has."""
+    device, driver = (
+        next((row[name] for row in rows if name in row), "") for name in ("device", "driver")
+    )
+    origin = results.provenance(device, driver, settings["toolkit"], commit=settings["commit"])
+    return {**settings, **origin, "summary": summary(rows), "rows": [*rows]}
+
+
 def contest(
-    names: Sequence[str],
-    seeds: Sequence[int],
-    gpus: Sequence[str],
-    options: Mapping[str, Any],
-    folder: Path,
-) -> list[Row]:
+    names: Sequence[str], settings: Row, gpus: Sequence[str], folder: Path
+) -> Iterator[Row]:
     """A row for each kernel; each GPU takes the next kernel with its share of the cores."""
     cores = sorted(os.sched_getaffinity(0))
     each = max(1, len(cores) // len(gpus))
@@ -134,15 +147,16 @@ def contest(
             return row | made
         place = free.get()
         try:
+            options = {name: settings[name] for name in ("seconds", "answer", "strategy")}
             task = {"case": name, "folder": str(folder / name), **options}
-            return row | compared(task, seeds, partial(apart, place=place))
+            return row | compared(task, range(settings["seeds"]), partial(apart, place=place))
         finally:
             free.put(place)
 
     with ThreadPoolExecutor(max(1, len(cores) // 2)) as pool:
         made = [*pool.map(prepared, names)]
     with ThreadPoolExecutor(len(gpus)) as pool:
-        return [*pool.map(contested, names, made)]
+        yield from pool.map(contested, names, made)
 
 
 def compared(task: Row, seeds: Sequence[int], run: Callable[..., Row]) -> Row:
