@@ -88,6 +88,13 @@ class Case:
             "compile": autotune.Compilation(defines=not self.is_template),
         }
 
+    def geometry(self) -> dict[str, Any]:
+        """The arguments of `tune_kernel` for the grid."""
+        return {
+            "problem_size": self.extents,
+            "grid_div": [list(factors) or 1 for factors in self.grid_div],
+        }
+
     def tune(self, arguments: Sequence[Any], answer: Results, **options: Any) -> Any:
         """Tunes the kernel; `answer` has the expected arrays."""
         if self.constants is not None:
@@ -96,8 +103,7 @@ class Case:
             options["metrics"] = {"GB/s": lambda result: 1e-3 * self.bytes / result.time_us}
         return autotune.tune_kernel(
             **self.keywords(),
-            problem_size=self.extents,
-            grid_div=[list(factors) or 1 for factors in self.grid_div],
+            **self.geometry(),
             arguments=arguments,
             reference=answer,
             **options,

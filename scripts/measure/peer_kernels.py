@@ -89,8 +89,8 @@ def main(
         "versions": replay.versions(
             *("tile-autotune", "kernel_tuner", "cupy-cuda13x", "pycuda", "numpy", "optuna")
         ),
-        "toolkit": toolkit(),
-        "commit": commit or results.head(),
+        "toolkit": toolkit() or results.UNKNOWN,
+        "commit": commit or results.head() or results.UNKNOWN,
         "seconds": seconds,
         "answer": answer,
         "strategy": strategy,
@@ -339,10 +339,10 @@ def run_autotune(case: Case, task: Row) -> Row:
     }
 
 
-def language(case: Case) -> str:
+def language(case: Case, arguments: Sequence[Any]) -> str:
     """The backend of Kernel Tuner: what NVRTC or CuPy cannot do is left to nvcc and PyCUDA."""
     hosted = re.search(r"#include <c\w+>", case.path.read_text(encoding="utf-8"))
-    structured = any(isinstance(argument, np.void) for argument in case.arguments())
+    structured = any(isinstance(argument, np.void) for argument in arguments)
     return "PYCUDA" if hosted or structured else "CUPY"
 
 
@@ -385,7 +385,8 @@ def run_kernel_tuner(case: Case, task: Row) -> Row:
     from kernel_tuner.util import read_cache
 
     arguments, answer = call(task)
-    keywords = kernel_tuner_call(case, task, arguments, lang := language(case))
+    lang = language(case, arguments)
+    keywords = kernel_tuner_call(case, task, arguments, lang)
     if task["answer"]:
         magnitude = max(float(np.abs(each).mean()) for each in answer if each is not None)
         keywords |= {"answer": answer, "atol": RTOL * magnitude}
@@ -501,12 +502,7 @@ def launcher(
     from pycuda import driver
 
     module = driver.module_from_buffer(code)
-    plain = case.kernel.partition("<")[0]
-    # The name of a section of machine code; a template's is mangled.
-    (symbol,) = {
-        name.decode() for name in re.findall(rb"\.text\.(\w+)", code) if plain.encode() in name
-    }
-    function = module.get_function(symbol)
+    function = module.get_function(symbol(case, code))
     for name, array in (case.constants or dict)().items():
         driver.memcpy_htod(module.get_global(name)[0], array)
     grid, block = geometry(case, config)
@@ -515,6 +511,13 @@ def launcher(
         function(*arguments, grid=grid, block=block)
 
     return launch
+
+
+def symbol(case: Case, code: bytes) -> str:
+    """The kernel's name in machine code, by its section; that of a template is mangled."""
+    plain = case.kernel.partition("<")[0].encode()
+    (found,) = {name for name in re.findall(rb"\.text\.(\w+)", code) if plain in name}
+    return str(found.decode())
 
 
 def geometry(case: Case, config: Config) -> tuple[tuple[int, ...], tuple[int, ...]]:
