@@ -22,6 +22,7 @@ import json
 import os
 import random
 import re
+import shutil
 import signal
 import subprocess
 import sys
@@ -31,6 +32,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from datetime import datetime
 from functools import partial
+from itertools import product
 from math import ceil, prod
 from pathlib import Path
 from queue import SimpleQueue
@@ -353,6 +355,16 @@ def includes() -> list[str]:
     return [f"-I{folder}" for folder in cuda_headers()]
 
 
+def link_by_nvcc() -> None:
+    """Has PyCUDA find the library that it links: it looks in few places."""
+    nvcc = Path(shutil.which("nvcc") or "nvcc").resolve()
+    toolkits = [nvcc.parent.parent, *sorted(Path("/usr/local").glob("cuda*"))]
+    for toolkit, folder in product(toolkits, ("lib64", "lib")):
+        if (toolkit / folder / "libcudadevrt.a").exists():
+            os.environ["LD_LIBRARY_PATH"] = str(toolkit / folder)
+            return
+
+
 def kernel_tuner_call(case: Case, task: Row, arguments: Sequence[Any], lang: str) -> Row:
     """The arguments of Kernel Tuner's `tune_kernel`."""
     divisors = {
@@ -390,6 +402,8 @@ def run_kernel_tuner(case: Case, task: Row) -> Row:
     if task["answer"]:
         magnitude = max(float(np.abs(each).mean()) for each in answer if each is not None)
         keywords |= {"answer": answer, "atol": RTOL * magnitude}
+    if lang == "PYCUDA":
+        link_by_nvcc()
     random.seed(task["seed"])
     np.random.seed(task["seed"])
     with tempfile.TemporaryDirectory() as folder:
