@@ -50,7 +50,8 @@ sys.path.append(str(Path(__file__).resolve().parents[2] / "examples" / "kernels"
 
 import replay
 import results
-from cases import CASES, Array, Case
+from cases import CASES, Case
+from references import Array
 
 OURS, THEIRS = "autotune", "kernel tuner"
 TUNERS = OURS, THEIRS

@@ -13,7 +13,8 @@ from typing import Any
 import numpy as np
 import peer_kernels as peers
 import pytest
-from cases import CASES, Case, Results, box
+from cases import CASES, Case
+from references import Results, box
 from typer import BadParameter
 
 import autotune
