@@ -4,7 +4,7 @@
 // C, a thread THREAD_M x THREAD_N of them in registers; TILE_K columns of A and rows of B are in
 // shared memory at a time.
 //
-// Parameters (template arguments): TILE_M, TILE_N, TILE_K, THREAD_M, THREAD_N.
+// Parameters (template arguments): tile_m, tile_n, tile_k, thread_m, thread_n.
 //
 // Constraints: n is a multiple of the tiles, the threads divide the elements of both tiles, and the
 // tiles fit into 48 KB.

@@ -109,6 +109,8 @@ def main(
             content = contents(settings, [rows[name] for name in CASES if name in rows])
             out.write_text(json.dumps(content, indent=1, allow_nan=False) + "\n")
     SHOWN.print(table(content))
+    for tuner in TUNERS:
+        SHOWN.print(f"{tuner}: {totals(content['summary'][tuner])}")
 
 
 def kept(path: Path, settings: Row) -> list[Row]:
@@ -332,7 +334,7 @@ def run_autotune(case: Case, task: Row) -> Row:
             "first_s": clock.first - began,
         }
     except Exception as error:
-        found, broken = {}, {"broken": f"{type(error).__name__}: {error}"}
+        found, broken = {}, {"broken": told_of(error)}
     return {
         "wall_s": time() - began,
         "trials": clock.trials,
@@ -340,6 +342,11 @@ def run_autotune(case: Case, task: Row) -> Row:
         **found,
         **broken,
     }
+
+
+def told_of(error: Exception) -> str:
+    """An error in one line."""
+    return " ".join(f"{type(error).__name__}: {error}".split())[:300]
 
 
 def language(case: Case, arguments: Sequence[Any]) -> str:
@@ -413,7 +420,7 @@ def run_kernel_tuner(case: Case, task: Row) -> Row:
         try:
             kernel_tuner.tune_kernel(**keywords, cache=str(path))
         except Exception as error:
-            broken = {"broken": f"{type(error).__name__}: {error}"}
+            broken = {"broken": told_of(error)}
         wall = time() - began
         tried = (
             [*read_cache(str(path), open_cache=False)["cache"].values()] if path.exists() else []
@@ -645,6 +652,17 @@ def table(content: Row) -> Table:
             cells = [cell for name in heads for cell in (figure(run, name) for run in pair)]
             shown.add_row(row["case"], str(seed), ratio, *cells)
     return shown
+
+
+def totals(total: Row) -> str:
+    """The runs of a tuner in a line; medians, and ranges in parentheses."""
+    words = {"trials": "trials", "first_s": "s to the first result", "wall_s": "s of wall clock"}
+    spans = [
+        f"{middle:.3g} {words[name]} ({low:.3g} to {high:.3g})"
+        for name, (low, middle, high) in ((name, total[name]) for name in words if name in total)
+    ]
+    winners = f"{total['winners']} of {total['runs']} runs have a winner, {total['wrong']} wrong"
+    return ", ".join([winners, *spans])
 
 
 def figure(run: Row, head: str) -> str:

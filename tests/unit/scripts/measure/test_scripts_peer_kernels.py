@@ -151,6 +151,10 @@ def test_wrong_winner_is_counted_and_shown() -> None:
     total = peers.summary([{"case": "scan", "runs": runs, "ratios": []}])
     assert (total[peers.OURS]["wrong"], total[peers.THEIRS]["wrong"]) == (1, 0)
     assert peers.figure(runs[0], "us") == "wrong"
+    assert peers.totals(total[peers.OURS]) == (
+        "1 of 1 runs have a winner, 1 wrong, 5 trials (5 to 5), "
+        "1 s to the first result (1 to 1), 11 s of wall clock (11 to 11)"
+    )
 
 
 def test_crash_costs_its_own_row(tmp_path: Path) -> None:
