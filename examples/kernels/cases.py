@@ -59,6 +59,7 @@ class Case:
         arguments: makes the arguments.
         reference: called with the arguments; returns the expected array of each output.
         bytes: bytes that the kernel moves at least.
+        shared: bytes of dynamic shared memory: a number, or an expression in the parameters.
         constants: makes the contents of `__constant__` variables.
     """
 
@@ -71,6 +72,7 @@ class Case:
     arguments: Callable[[], list[Any]]
     reference: Callable[..., Results]
     bytes: int = 0
+    shared: Size = 0
     constants: Callable[[], dict[str, Array]] | None = None
 
     @property
@@ -102,6 +104,7 @@ class Case:
             "parameters": self.parameters,
             "constraints": {text: function_of(text) for text in self.constraints},
             "compile": autotune.Compilation(defines=not self.is_template),
+            "shared": function_of(self.shared) if self.shared else 0,
         }
 
     def geometry(self) -> dict[str, Any]:
@@ -131,7 +134,7 @@ def evaluated(text: Size, parameters: Parameters) -> Any:
     return eval(text, {}, dict(parameters)) if isinstance(text, str) else text
 
 
-def function_of(text: str) -> Callable[[Parameters], Any]:
+def function_of(text: Size) -> Callable[[Parameters], Any]:
     """An expression as a function of the parameters."""
     return lambda parameters: evaluated(text, parameters)
 
@@ -511,6 +514,29 @@ CASES = {
                 None,
             ],
             bytes=8 * SIDE * SIDE,
+        ),
+        Case(
+            name="bitonic_sort",
+            kernel="bitonic_sort",
+            parameters={
+                "block_size_x": [32, 64, 128, 256, 512, 1024],
+                "columns": [COLUMNS],
+                "rows_each": [1, 2, 3, 4, 6],
+                "vector_width": [1, 2, 4],
+                "warp_steps": [0, 1],
+                "unroll": [1, 2, 4],
+            },
+            constraints=["columns * rows_each // 2 % block_size_x == 0"],
+            problem_size=[ROWS],
+            grid_div=[["rows_each"]],
+            arguments=lambda: [
+                np.random.default_rng(0).integers(0, 1 << 32, (ROWS, COLUMNS), np.uint32),
+                np.zeros((ROWS, COLUMNS), np.uint32),
+                np.int32(ROWS),
+            ],
+            reference=lambda before, *_: [None, np.sort(before, 1), None],
+            bytes=8 * ROWS * COLUMNS,
+            shared="4 * columns * rows_each",
         ),
         Case(
             name="laplace",

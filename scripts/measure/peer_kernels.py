@@ -50,7 +50,7 @@ sys.path.append(str(Path(__file__).resolve().parents[2] / "examples" / "kernels"
 
 import replay
 import results
-from cases import CASES, Case
+from cases import CASES, Case, evaluated
 from references import Array
 
 OURS, THEIRS = "autotune", "kernel tuner"
@@ -379,7 +379,9 @@ def kernel_tuner_call(case: Case, task: Row, arguments: Sequence[Any], lang: str
         f"grid_div_{axis}": [*factors] for axis, factors in zip("xyz", case.grid_div, strict=False)
     }
     compiled = ["--std=c++17", *includes()] if lang == "CUPY" else ["-std=c++17"]
-    constants = {} if case.constants is None else {"cmem_args": case.constants()}
+    memory: Row = {} if case.constants is None else {"cmem_args": case.constants()}
+    if case.shared:
+        memory["smem_args"] = {"size": partial(evaluated, case.shared)}
     return {
         "kernel_name": case.kernel,
         "kernel_source": str(case.path),
@@ -395,7 +397,7 @@ def kernel_tuner_call(case: Case, task: Row, arguments: Sequence[Any], lang: str
         "strategy_options": {"time_limit": task["seconds"]},
         "seed": task["seed"],
         "quiet": True,
-        **constants,
+        **memory,
     }
 
 
@@ -528,9 +530,10 @@ def launcher(
     for name, array in (case.constants or dict)().items():
         driver.memcpy_htod(module.get_global(name)[0], array)
     grid, block = geometry(case, config)
+    shared = evaluated(case.shared, config)
 
     def launch() -> None:
-        function(*arguments, grid=grid, block=block)
+        function(*arguments, grid=grid, block=block, shared=shared)
 
     return launch
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
 from collections.abc import Mapping
 from pathlib import Path
@@ -13,7 +14,7 @@ from typing import Any
 import numpy as np
 import peer_kernels as peers
 import pytest
-from cases import CASES, Case
+from cases import CASES, Case, evaluated
 from references import Results, box
 from typer import BadParameter
 
@@ -30,7 +31,7 @@ def drawn(case: Case) -> dict[str, Any]:
 
 def defined(case: Case, **changed: Any) -> UserKernel:
     keywords = {**case.keywords(), **case.geometry(), **changed}
-    return define_kernel(**keywords, grid=None, block=None, shared=0)
+    return define_kernel(**keywords, grid=None, block=None)
 
 
 def small_call(name: str) -> list[Any]:
@@ -83,6 +84,7 @@ def test_judge_launches_like_the_tuner(case: Case) -> None:
     (only,) = kernel.combinations()
     launch = kernel.geometry(only)
     assert (launch.grid, launch.block) == peers.geometry(case, config)
+    assert launch.shared == evaluated(case.shared, config)
 
 
 @pytest.mark.parametrize("name", [name for name in CASES if name not in BY_NVCC])
@@ -115,6 +117,19 @@ def test_kernel_tuner_gets_the_same_space() -> None:
     assert keywords["grid_div_z"] == []
     assert [*keywords["cmem_args"]] == ["d_filter"]
     assert keywords["strategy_options"] == {"time_limit": 11.0}
+
+
+def test_template_has_no_name_of_a_parameter() -> None:
+    """Kernel Tuner defines every parameter as a macro."""
+    (case,) = (case for case in CASES.values() if case.is_template)
+    code = re.sub(r"//.*", "", case.path.read_text(encoding="utf-8"))
+    assert not {*case.parameters} & {*re.findall(r"\w+", code)}
+
+
+def test_dynamic_shared_memory_depends_on_the_configuration() -> None:
+    case = CASES["bitonic_sort"]
+    size = peers.kernel_tuner_call(case, task(), [], "CUPY")["smem_args"]["size"]
+    assert size({"columns": 2048, "rows_each": 3}) == 24576
 
 
 def test_kernels_with_host_code_or_structures_take_pycuda() -> None:
