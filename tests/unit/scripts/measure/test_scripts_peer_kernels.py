@@ -19,7 +19,9 @@ from references import Results, box
 from typer import BadParameter
 
 import autotune
+from autotune.problem.call import KernelCall
 from autotune.user_kernels.definition import UserKernel, define_kernel
+from autotune.user_kernels.tunable import KernelTunable
 
 BY_NVCC = ("layer_norm", "matvec", "spmv")
 """Kernels with CUDA's or a host's headers."""
@@ -82,7 +84,7 @@ def test_judge_launches_like_the_tuner(case: Case) -> None:
     config = drawn(case)
     kernel = defined(case, parameters={name: [at] for name, at in config.items()})
     (only,) = kernel.combinations()
-    launch = kernel.geometry(only)
+    (launch,) = KernelTunable(kernel, KernelCall(case.name, ())).plan(only).launches
     assert (launch.grid, launch.block) == peers.geometry(case, config)
     assert launch.shared == evaluated(case.shared, config)
 
