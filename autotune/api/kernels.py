@@ -6,14 +6,15 @@ A specification is a Python file whose `KERNEL` has the keywords of `tune_kernel
 from __future__ import annotations
 
 import inspect
+import json
+import re
 import runpy
 import sys
 import traceback
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from difflib import get_close_matches
-from functools import partial
+from hashlib import sha256
 from pathlib import Path
 from time import monotonic
 from typing import TYPE_CHECKING, Any
@@ -23,7 +24,7 @@ from autotune.api.tuning import save_recording, shown
 from autotune.cuda import compiler
 from autotune.cuda.program import CompileFailure, Program, source_hash
 from autotune.errors import AutotuneError, NotFoundError, UsageError
-from autotune.families.config import Value
+from autotune.families.config import Config, Value
 from autotune.families.plan import Template
 from autotune.measure import targets
 from autotune.measure.devices import DEFAULT, DeviceLike, ReplayedFile, source_of
@@ -34,11 +35,12 @@ from autotune.records import KernelRecord, Store
 from autotune.tuning.options import Search
 from autotune.tuning.pipeline import Compile
 from autotune.user_kernels.arguments import call_of, in_own_library, on_hosts
-from autotune.user_kernels.checks import Places, check_signature, macros_kept, variables_filled
+from autotune.user_kernels.checks import Places, check_signature, variables_filled
+from autotune.user_kernels.compilation import compiling, with_compiler
 from autotune.user_kernels.definition import UserKernel, define_kernel
 from autotune.user_kernels.geometry import Divisor, Extents, SharedBytes
 from autotune.user_kernels.results import Reference, Verification
-from autotune.user_kernels.source import Compilation, unpacked
+from autotune.user_kernels.source import Compilation, Source
 from autotune.user_kernels.space import Predicate
 from autotune.user_kernels.table import KernelTable, occupancy_table
 from autotune.user_kernels.tunable import KernelTunable, Metric, Score, check_metrics, first_results
@@ -54,7 +56,7 @@ reach 96.0 %, after which a search stops by itself."""
 
 
 def tune_kernel(
-    source: str | Path,
+    source: Source,
     name: str,
     parameters: Mapping[str, Sequence[Value]],
     *,
@@ -81,11 +83,13 @@ def tune_kernel(
     includes, the arguments or the geometry of a configuration changed.
 
     Args:
-        source: CUDA C++, as text or the path of a file. Headers are searched beside the file and
-            in the folders of `compile`.
+        source: CUDA C++, as text or the path of a file; several paths, of which the first has the
+            kernel and includes the others; or a function of the parameters that returns text.
+            Headers are searched beside the files and in the folders of `compile`.
         name: the kernel: `transpose`, a template that takes the parameters in their order, or
             `transpose<float, TILE>` with explicit template arguments; `saxpy<>` is not a template.
-            A parameter that the kernel does not take affects `grid`, `block` and `shared` only.
+            `scale(float*, int)` chooses an overload. A parameter that the kernel does not take
+            affects `grid`, `block` and `shared` only.
         parameters: the values of each parameter: whole numbers, booleans, words such as `float4`,
             or floats, which only macros can be.
         arguments: arrays of NumPy, PyTorch, CuPy or PyCUDA, and NumPy numbers, in the kernel's
@@ -105,8 +109,8 @@ def tune_kernel(
         shared: bytes of dynamic shared memory (`extern __shared__`), or a function returning them.
         constraints: functions of the parameters by a short reason; a configuration is rejected
             under the first reason whose function is not true.
-        compile: folders of headers, options of the compiler, and whether the parameters are macros
-            instead of arguments of a template.
+        compile: folders of headers, the compiler and its options, and whether the parameters are
+            macros instead of arguments of a template.
         verify: tolerances, and the seconds for one configuration.
         device: a GPU of this machine: `gpu`, `gpu:1`, a number, its name or a `Device`; or a file
             of `recording`.
@@ -198,6 +202,7 @@ def _measured(
     from autotune.tuning.loop import tune
     from autotune.user_kernels import bench
 
+    tunable = replace(tunable, kernel=with_compiler(tunable.kernel, resolved.arch))
     with compiling(tunable.kernel) as (compile, places):
         compile = checked(tunable, arguments, resolved.arch, compile, places)
         if first:
@@ -205,10 +210,8 @@ def _measured(
         tunable = replace(tunable, verified=work.verified)
         runner = bench.open_kernel_runner(work, index, time_limit=verify.time_limit)
         try:
-            folder, includes = places
-            file = tunable.kernel.source.file
-            digest = source_hash(file, directory=folder, includes=includes)
-            origin = Origin(runner.driver, compiler.compiler_version(), tunable.digest(digest))
+            version = compiler.compiler_version(tunable.kernel.source.compiler)
+            origin = Origin(runner.driver, version, tunable.digest(_sources_hash(tunable, places)))
             with shown(None, search, progress) as observer:
                 return tune(
                     tunable,
@@ -221,6 +224,18 @@ def _measured(
                 )
         finally:
             runner.close()
+
+
+def _sources_hash(tunable: KernelTunable, places: Callable[[Config], Places]) -> str:
+    """A hash of the source with its headers; of the texts of all legal configurations, where they
+    differ."""
+    kernel = tunable.kernel
+    if kernel.text is None:
+        folder, includes = places(next(kernel.combinations()))
+        return source_hash(kernel.source.file, directory=folder, includes=includes)
+    legal = (config for config, result in tunable.combinations if not isinstance(result, str))
+    digests = sorted({kernel.at(config).source.digest for config in legal})
+    return sha256(json.dumps(digests).encode()).hexdigest()
 
 
 def best_kernel(
@@ -238,7 +253,7 @@ def best_kernel(
         UsageError: for an invalid argument or an unknown device.
         MissingError: without a GPU, if no other device is given.
     """
-    call = call_of(name.partition("<")[0].strip(), arguments)
+    call = call_of(re.split("[<(]", name, maxsplit=1)[0].strip(), arguments)
     resolved = targets.resolve(device)
     record = Store(settings.cache_dir()).kernel(resolved, call)
     if record is None:
@@ -247,7 +262,7 @@ def best_kernel(
 
 
 def kernel_occupancy(
-    source: str | Path,
+    source: Source,
     name: str,
     parameters: Mapping[str, Sequence[Value]],
     *,
@@ -281,6 +296,7 @@ def kernel_occupancy(
     )
     resolved = targets.resolve(device)
     targets.check_compilable(resolved)
+    kernel = with_compiler(kernel, resolved.arch)
     tunable = KernelTunable(kernel, KernelCall(kernel.name, ()))
     with compiling(kernel) as (compiled, _):
         return occupancy_table(tunable, resolved, compiled, jobs=jobs, any_grid=grid is None)
@@ -357,21 +373,12 @@ def stand_in(
     return with_results(work, results, str(config), verify)
 
 
-@contextmanager
-def compiling(kernel: UserKernel) -> Iterator[tuple[Compile, Places]]:
-    """Yields a compiler of a kernel's configurations and the folders of its source and headers."""
-    cache = settings.cache_dir()
-    with unpacked(kernel.source, kernel.includes) as (folder, includes):
-        compile = partial(compiler.compile, cache=cache, sources=folder, includes=includes)
-        yield macros_kept(compile), (folder, includes)
-
-
 def checked(
     tunable: KernelTunable,
     arguments: Sequence[object],
     arch: str,
     compile: Compile,
-    places: Places,
+    places: Callable[[Config], Places],
 ) -> Compile:
     """A compiler of trials, after a check of the first and the last legal configuration: their
     arguments against the signature, their macros and their variables.
@@ -382,12 +389,18 @@ def checked(
         UsageError: for another signature, a macro that the source changes, or a variable that
             nothing fills.
     """
-    kernel, trials = tunable.kernel, variables_filled(compile, tunable.kernel.source, places)
+    kernel = tunable.kernel
+
+    def trials(template: Template, arch: str) -> Program | CompileFailure:
+        config = kernel.config_of(template)
+        filled = variables_filled(compile, kernel.at(config).source, places(config))
+        return filled(template, arch)
+
     legal = [config for config, result in tunable.combinations if not isinstance(result, str)]
     if legal:
-        check_signature(kernel, legal[0], arguments, arch, places)
+        check_signature(kernel.at(legal[0]), legal[0], arguments, arch, places(legal[0]))
     for config in dict.fromkeys(legal[:1] + (legal[-1:] if kernel.source.defines else [])):
-        trials(kernel.source.template(config), arch)
+        trials(kernel.template(config), arch)
     return trials
 
 
@@ -458,9 +471,11 @@ def read_spec(path: Path) -> dict[str, Any]:
             raise UsageError(f"{path}: {NAME} has {name!r}, no keyword of tune_kernel{hint}")
     keywords = dict(spec)
     _require(path, keywords, "source", "name", "parameters")
-    source = keywords["source"]
-    if isinstance(source, Path) and not source.is_absolute():
-        keywords["source"] = path.resolve().parent / source
+    source, beside = keywords["source"], path.resolve().parent
+    if isinstance(source, Path):
+        keywords["source"] = beside / source
+    elif isinstance(source, list | tuple):
+        keywords["source"] = [beside / file for file in source]
     return keywords
 
 

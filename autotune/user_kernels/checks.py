@@ -51,7 +51,7 @@ template <typename T> struct ParameterType<T*> {{
 }};
 template <long long... Facts> struct Signature;
 template <typename... P> Signature<ParameterType<P>::facts...> of(void (*)(P...));
-static const int size = sizeof(of(&{expression}));
+static const int size = sizeof(of({address}));
 }}
 """
 _INSTANCE = re.compile(r"autotune_signature::Signature<([^>]*)>")
@@ -124,8 +124,8 @@ def _parameter_types(
     kernel: UserKernel, config: Config, arch: str, places: tuple[Path, tuple[Path, ...]]
 ) -> list[ParameterType] | None:
     """The parameters of an instance; None if it does not compile."""
-    template, (folder, folders) = kernel.source.template(config), places
-    query = QUERY.format(expression=template.expression)
+    template, (folder, folders) = kernel.template(config), places
+    query = QUERY.format(address=template.address)
     path = folder / kernel.source.file
     file = path.with_name(f"signature-of-{path.name}")
     file.write_text(f"{kernel.source.text}\n{query}", encoding="utf-8")
@@ -191,7 +191,9 @@ def variables_filled(compile: Compile, source: KernelSource, places: Places) -> 
         if isinstance(program, CompileFailure) or SECTION not in sections(program.cubin):
             return program
         folder, includes = places
-        ptx = compiler.ptx(template, program.arch, sources=folder, includes=includes)
+        ptx = compiler.ptx(
+            template, program.arch, sources=folder, includes=includes, symbol=program.symbol
+        )
         text = "" if isinstance(ptx, CompileFailure) else ptx.decode(errors="replace")
         for name in unfilled(text, program.symbol):
             if not initialised(name):

@@ -298,7 +298,7 @@ class KernelTunable(Tunable[KernelRecord]):
 
     def plan(self, config: Config) -> LaunchPlan:
         """The single launch. Local memory is allowed: a user kernel may use it on purpose."""
-        geometry, template = self.kernel.geometry(config), self.kernel.source.template(config)
+        geometry, template = self.kernel.geometry(config), self.kernel.template(config)
         launch = Launch(template, geometry.grid, geometry.block, geometry.shared, self.arguments)
         return LaunchPlan(config, (launch,), local_memory=True)
 
@@ -332,7 +332,7 @@ class KernelTunable(Tunable[KernelRecord]):
 
     def _launch(self, config: Config) -> KernelLaunch | None:
         """The launch that a record keeps for a configuration; None if the source is too large."""
-        source = self.kernel.source
+        source = self.kernel.at(config).source
         if source.size > LARGEST_SOURCE:
             return None
         return KernelLaunch(source, self.call, self.kernel.geometry(config))

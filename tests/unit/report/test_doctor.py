@@ -58,7 +58,7 @@ def test_no_compiler_at_all_fails_the_compilation(monkeypatch: pytest.MonkeyPatc
 
 
 def test_kernel_that_does_not_compile_gives_the_reason(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(nvrtc, "build", lambda *_, **__: (None, "catastrophic error: internal"))
+    monkeypatch.setattr(nvrtc, "build", lambda *_, **__: (None, "catastrophic error: internal", ""))
     result = check("compilation")
     assert result.ok is False
     assert "catastrophic error: internal" in result.detail
