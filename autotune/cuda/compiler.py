@@ -24,6 +24,7 @@ def compile(
     cache: Path | None,
     sources: Path | None = None,
     includes: Sequence[Path] | None = None,
+    source: str | None = None,
     with_installed: bool = False,
     here: bool = False,
 ) -> Program | CompileFailure:
@@ -40,6 +41,7 @@ def compile(
         cache: the cache directory (`settings.cache_dir()`); None keeps nothing.
         sources: the folder of the CUDA sources; None takes the package's.
         includes: folders searched for headers; None takes `include` of the sources.
+        source: the `source_hash`, if it is known.
         with_installed: whether a program that came with the package serves; that needs no compiler.
         here: whether this process compiles, where a helper process would start first. Only for the
             package's own kernels: no signal ends such a compilation, and no limit.
@@ -57,7 +59,7 @@ def compile(
     directory = sources or settings.source_dir()
     folders = (directory / "include",) if includes is None else tuple(includes)
     try:
-        source = source_hash(template.source, directory=directory, includes=folders)
+        source = source or source_hash(template.source, directory=directory, includes=folders)
     except OSError as error:
         return CompileFailure(template, target, f"{error.filename}: {error.strerror}", "")
     key = _key(source, template, target)
@@ -110,14 +112,14 @@ def ptx(
     text, log, _ = write(template, target, directory, folders)
     if text is None:
         return CompileFailure(template, target, _first_error(log), log)
-    here, there = _unnamed(text), _unnamed(symbol.encode())
-    return text.replace(here, there) if here and there else text
+    own, wanted = _unnamed(text), _unnamed(symbol.encode())
+    return text.replace(own, wanted) if own and wanted else text
 
 
 def _unnamed(text: bytes) -> bytes:
     """The first name of an unnamed namespace, mangled: its length and its text; empty if none."""
-    found = re.search(rb"(\d+)_GLOBAL__N__", text)
-    return text[found.start() : found.end(1) + int(found[1])] if found else b""
+    match = re.search(rb"(\d+)_GLOBAL__N__", text)
+    return text[match.start() : match.end(1) + int(match[1])] if match else b""
 
 
 def named_keys(templates: Iterable[Template], arch: str) -> dict[Template, str]:

@@ -30,7 +30,7 @@ REMEDY = (
     "install a CUDA toolkit and a host compiler such as g++, or `pip install nvidia-cuda-nvcc "
     "nvidia-cuda-cccl`, or keep host code from NVRTC by `#ifndef __CUDACC_RTC__`"
 )
-"""What it takes to compile host code."""
+"""The installations that compile host code."""
 
 # A template is compiled only where it is used, and a function with internal linkage likewise.
 _USE = '\n#line 1 "{name}"\nvoid* autotune_instance() {{ return (void*)({address}); }}\n'
@@ -46,14 +46,13 @@ _UNQUOTED = re.compile(r"[\"$`\\\n]")
 @cache
 def path() -> Path | None:
     """The nvcc of `PATH`, of a wheel or of `CUDA_HOME`; None without one."""
-    if found := shutil.which("nvcc"):
-        return Path(found)
-    with suppress(Exception):  # an old or no cuda.pathfinder
-        from cuda.pathfinder import find_nvidia_binary_utility
+    place = shutil.which("nvcc")
+    if place is None:
+        with suppress(Exception):  # an old or no cuda.pathfinder
+            from cuda.pathfinder import find_nvidia_binary_utility
 
-        if found := find_nvidia_binary_utility("nvcc"):
-            return Path(found)
-    return None
+            place = find_nvidia_binary_utility("nvcc")
+    return Path(place) if place else None
 
 
 @cache

@@ -155,8 +155,8 @@ def build(
 
     It runs in a helper process, or with `here` in this one unless that is compiling already.
     """
-    known = _known(OPTIONS if template.compiler is None else COMMON)
-    options = (f"--gpu-architecture={arch}", *known, *_folders(includes))
+    common = _known(OPTIONS if template.compiler is None else COMMON)
+    options = (f"--gpu-architecture={arch}", *common, *_folders(includes))
     return SHARED.output(_request(template, sources, options, "CUBIN"), here=here)
 
 
@@ -214,7 +214,7 @@ def options_of(template: Template) -> list[str]:
 
 
 def _known(options: Sequence[str]) -> list[str]:
-    """Those options that the loaded NVRTC knows."""
+    """The options without any that the loaded NVRTC does not know."""
     _, *version = _bindings().nvrtcVersion()
     return [option for option in options if option != "--no-cache" or version >= CACHING]
 

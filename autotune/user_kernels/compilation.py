@@ -6,6 +6,7 @@ NVRTC comes first, as it needs no toolkit. It compiles no host code, so a file w
 
 from __future__ import annotations
 
+import functools
 import re
 import warnings
 from collections.abc import Callable, Iterator
@@ -15,7 +16,7 @@ from threading import Lock
 
 from autotune import settings
 from autotune.cuda import compiler, nvcc
-from autotune.cuda.program import CompileFailure, Program
+from autotune.cuda.program import CompileFailure, Program, source_hash
 from autotune.errors import MissingError, UsageError
 from autotune.families.config import Config
 from autotune.families.plan import Template
@@ -24,7 +25,7 @@ from autotune.tuning.pipeline import Compile
 from autotune.user_kernels.checks import Places, macros_kept
 from autotune.user_kernels.definition import UserKernel
 from autotune.user_kernels.geometry import evaluate
-from autotune.user_kernels.source import unpacked
+from autotune.user_kernels.source import Texts, unpacked
 
 
 @contextmanager
@@ -32,19 +33,23 @@ def compiling(kernel: UserKernel) -> Iterator[tuple[Compile, Callable[[Config], 
     """Yields a compiler of a kernel's configurations, and a function to the folders of the source
     and the headers of one."""
     cache, lock = settings.cache_dir(), Lock()
-    known: dict[tuple[tuple[str, str], ...], Places] = {}
+    hashed = functools.cache(source_hash)  # of a thousand headers with CUB, for each configuration
+    folders: dict[Texts, Places] = {}
     with ExitStack() as stack:
 
         def places(config: Config) -> Places:
             source = kernel.at(config).source
             with lock:
-                if source.files not in known:
-                    known[source.files] = stack.enter_context(unpacked(source, kernel.includes))
-                return known[source.files]
+                if source.files not in folders:
+                    folders[source.files] = stack.enter_context(unpacked(source, kernel.includes))
+                return folders[source.files]
 
         def compile(template: Template, arch: str) -> Program | CompileFailure:
             folder, includes = places(kernel.config_of(template))
-            return compiler.compile(template, arch, cache=cache, sources=folder, includes=includes)
+            source = hashed(template.source, directory=folder, includes=includes)
+            return compiler.compile(
+                template, arch, cache=cache, sources=folder, includes=includes, source=source
+            )
 
         yield macros_kept(compile), places
 
@@ -105,7 +110,7 @@ _HOST = re.compile(
     rf'open source file "([a-z_]+|({_C_HEADERS})\.h|sys/\w+\.h)"|not allowed in JIT mode'
     r"|unrecognized option"
 )
-"""What NVRTC lacks and a host compiler has."""
+"""Errors of NVRTC that a host compiler does not make."""
 
 _CUDA = re.compile(
     r'open source file "(cooperative_groups|mma|cuda|cu[A-Z]|crt/|cub/|thrust/|nv/|cuda/|vector_)'
@@ -114,7 +119,7 @@ _CUDA = re.compile(
 
 
 def _missing(reason: str, log: str) -> str | None:
-    """What to install after an error; None if that is not known to help."""
+    """Advice to install a package that an error lacks; None if none is known to help."""
     if _HOST.search(log):
         return f"NVRTC compiles no host code: {nvcc.REMEDY}"
     if _CUDA.search(reason):
@@ -173,7 +178,7 @@ _SCOPE = re.compile(
 def declarations(text: str) -> list[Declaration]:
     """The kernels that a text declares outside macros; unnamed namespaces are left out of names."""
     code, scopes = _NO_CODE.sub(" ", text), list[str | None]()
-    found: dict[Declaration, None] = {}
+    declared: dict[Declaration, None] = {}
     for match in _SCOPE.finditer(code):
         if match["open"]:
             scopes.append(match["namespace"])
@@ -184,5 +189,5 @@ def declarations(text: str) -> list[Declaration]:
             name = "::".join([*filter(None, scopes), match["kernel"]])
             signature = " ".join(match["signature"].split())
             template = "template" in code[begin : match.start()]
-            found[Declaration(name, signature, template)] = None
-    return list(found)
+            declared[Declaration(name, signature, template)] = None
+    return list(declared)

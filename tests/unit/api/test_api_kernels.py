@@ -255,7 +255,7 @@ def test_source_may_differ_between_configurations(runner: OpenedRunner) -> None:
         body = SAXPY.replace("EACH", f"{p['EACH']}")
         return re.sub(r", int \d+>", ">", body).replace("a *", f"{factor} *")
 
-    kernel = {"source": source, "name": "saxpy<THREADS>"}
+    kernel: dict[str, Any] = {"source": source, "name": "saxpy<THREADS>"}
     record = tune(**kernel)
     for entry in record.entries:
         assert entry.launchable().source.text == source(entry.config.values)
