@@ -41,11 +41,11 @@ from autotune.user_kernels.arguments import (
     in_own_library,
     on_hosts,
 )
-from autotune.user_kernels.checks import Places, check_signature, macros_kept, variables_filled
+from autotune.user_kernels.checks import Places, check_signature, variables_filled
 from autotune.user_kernels.definition import UserKernel, define_kernel
 from autotune.user_kernels.geometry import Divisor, Extents, SharedBytes
 from autotune.user_kernels.results import Array, Reference, Verification
-from autotune.user_kernels.source import Compilation, unpacked
+from autotune.user_kernels.source import Compilation
 from autotune.user_kernels.space import Predicate
 from autotune.user_kernels.table import KernelTable, occupancy_table
 from autotune.user_kernels.tunable import (
@@ -61,15 +61,20 @@ from autotune.user_kernels.workload import Workload, unverified, with_results, w
 if TYPE_CHECKING:
     from autotune.api.tuning import ProgressLike
 
+import json
+import re
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
+from hashlib import sha256
 from threading import get_ident
 
 from autotune.measure import devices
 from autotune.records.kernel_record import NOT_VERIFIED
 from autotune.user_kernels.arguments import launch_arguments
+from autotune.user_kernels.compilation import compiling, with_compiler
 from autotune.user_kernels.host_comparison import compared_on_host
 from autotune.user_kernels.results import DEFAULT_VERIFICATION, run_reference
+from autotune.user_kernels.source import Source
 from autotune.user_kernels.tunable import ResultRunner
 
 QUICK_TRIALS = 25
@@ -83,7 +88,7 @@ VALUES = {"search": Search, "compile": Compilation, "verify": Verification}
 
 @naming(**VALUES)
 def tune_kernel(
-    source: str | Path,
+    source: Source,
     name: str,
     parameters: Mapping[str, Sequence[Value]],
     *,
@@ -110,11 +115,13 @@ def tune_kernel(
     includes, the arguments or the geometry of a configuration changed.
 
     Args:
-        source: CUDA C++, as text or the path of a file. Headers are searched beside the file and
-            in the folders of `compile`.
+        source: CUDA C++, as text or the path of a file; several paths, of which the first has the
+            kernel and includes the others; or a function of the parameters that returns text.
+            Headers are searched beside the files and in the folders of `compile`.
         name: the kernel: `transpose`, a template that takes the parameters in their order, or
             `transpose<float, TILE>` with explicit template arguments; `saxpy<>` is not a template.
-            A parameter that the kernel does not take affects `grid`, `block` and `shared` only.
+            `scale(float*, int)` chooses an overload. A parameter that the kernel does not take
+            affects `grid`, `block` and `shared` only.
         parameters: the values of each parameter: whole numbers, booleans, words such as `float4`,
             or floats, which only macros can be.
         arguments: arrays of NumPy, PyTorch, CuPy or PyCUDA, NumPy numbers and structures, and
@@ -137,8 +144,8 @@ def tune_kernel(
         shared: bytes of dynamic shared memory (`extern __shared__`), or a function returning them.
         constraints: functions of the parameters by a short reason; a configuration is rejected
             under the first reason whose function is not true.
-        compile: folders of headers, options of the compiler, and whether the parameters are macros
-            instead of arguments of a template.
+        compile: folders of headers, the compiler and its options, and whether the parameters are
+            macros instead of arguments of a template.
         verify: tolerances, or a function that compares, and the seconds for one configuration.
             None verifies nothing: configurations only run and are timed, which the record says; a
             reference is not called.
@@ -255,8 +262,9 @@ def _measured(
         known = resolved if resolved.knows_clusters else None
         runner = bench.open_kernel_runner(nothing, index, time_limit=limit, device=known)
         opened.callback(runner.close)
+        tunable = replace(tunable, kernel=with_compiler(tunable.kernel, resolved.arch))
         compile, places = opened.enter_context(compiling(tunable.kernel))
-        compile = variables_filled(compile, tunable.kernel.source, places, constants)
+        compile = filled(tunable.kernel, compile, places, constants)
         checks = partial(checked, tunable, arguments, constants, resolved.arch, compile, places)
         check = opened.enter_context(background(checks))
         if search.modelled:
@@ -274,9 +282,8 @@ def _measured(
             hand_over(work := stand_in(tunable, work, runner, compile, verify))
             tunable = replace(tunable, verified=work.verified)
         driver = devices.driver_version() or runner.driver  # the runner's process may still start
-        folder, includes = places
-        digest = source_hash(tunable.kernel.source.file, directory=folder, includes=includes)
-        origin = Origin(driver, compiler.compiler_version(), tunable.digest(digest))
+        version = compiler.compiler_version(tunable.kernel.source.compiler)
+        origin = Origin(driver, version, tunable.digest(_sources_hash(tunable, places)))
         with shown(None, search, progress) as observer:
             return tune(
                 tunable,
@@ -288,6 +295,18 @@ def _measured(
                 observer=observer,
                 begin=None if first else lambda: hand_over(expected()),
             )
+
+
+def _sources_hash(tunable: KernelTunable, places: Callable[[Config], Places]) -> str:
+    """A hash of the source with its headers; of the texts of all legal configurations, where they
+    differ."""
+    kernel = tunable.kernel
+    if kernel.text is None:
+        folder, includes = places(next(kernel.combinations()))
+        return source_hash(kernel.source.file, directory=folder, includes=includes)
+    legal = (config for config, result in tunable.combinations if not isinstance(result, str))
+    digests = sorted({kernel.at(config).source.digest for config in legal})
+    return sha256(json.dumps(digests).encode()).hexdigest()
 
 
 @contextmanager
@@ -321,7 +340,7 @@ def best_kernel(
         UsageError: for an invalid argument or an unknown device.
         MissingError: without a GPU, if no other device is given.
     """
-    call = call_of(name.partition("<")[0].strip(), arguments, constants)
+    call = call_of(re.split("[<(]", name, maxsplit=1)[0].strip(), arguments, constants)
     resolved = targets.resolve(device)
     record = Store(settings.cache_dir()).kernel(resolved, call)
     if record is None:
@@ -331,7 +350,7 @@ def best_kernel(
 
 @naming(compile=Compilation)
 def kernel_occupancy(
-    source: str | Path,
+    source: Source,
     name: str,
     parameters: Mapping[str, Sequence[Value]],
     *,
@@ -365,6 +384,7 @@ def kernel_occupancy(
     )
     resolved = targets.resolve(device)
     targets.check_compilable(resolved)
+    kernel = with_compiler(kernel, resolved.arch)
     tunable = KernelTunable(kernel, KernelCall(kernel.name, ()))
     with compiling(kernel) as (compiled, _):
         return occupancy_table(tunable, resolved, compiled, jobs=jobs, any_grid=grid is None)
@@ -516,22 +536,13 @@ def stand_in(
     return compared_on_host(with_results(work, results, str(config), verify), verify)
 
 
-@contextmanager
-def compiling(kernel: UserKernel) -> Iterator[tuple[Compile, Places]]:
-    """Yields a compiler of a kernel's configurations and the folders of its source and headers."""
-    cache = settings.cache_dir()
-    with unpacked(kernel.source, kernel.includes) as (folder, includes):
-        compile = partial(compiler.compile, cache=cache, sources=folder, includes=includes)
-        yield macros_kept(compile), (folder, includes)
-
-
 def checked(
     tunable: KernelTunable,
     arguments: Sequence[object],
     constants: Mapping[str, Array],
     arch: str,
     compile: Compile,
-    places: Places,
+    places: Callable[[Config], Places],
 ) -> None:
     """Checks the first and the last legal configuration: their arguments against the signature,
     their macros and their variables, which `constants` fill.
@@ -545,9 +556,26 @@ def checked(
     kernel = tunable.kernel
     legal = [config for config, result in tunable.combinations if not isinstance(result, str)]
     if legal:
-        check_signature(kernel, legal[0], arguments, arch, places, constants)
+        first = legal[0]
+        check_signature(kernel.at(first), first, arguments, arch, places(first), constants)
     for config in dict.fromkeys(legal[:1] + (legal[-1:] if kernel.source.defines else [])):
-        compile(kernel.source.template(config), arch)
+        compile(kernel.template(config), arch)
+
+
+def filled(
+    kernel: UserKernel,
+    compile: Compile,
+    places: Callable[[Config], Places],
+    constants: Mapping[str, Array],
+) -> Compile:
+    """A compiler that raises a `UsageError` if a kernel reads a variable which nothing fills."""
+
+    def compiled(template: Template, arch: str) -> Program | CompileFailure:
+        config = kernel.config_of(template)
+        source = kernel.at(config).source
+        return variables_filled(compile, source, places(config), constants)(template, arch)
+
+    return compiled
 
 
 NAME = "KERNEL"
@@ -618,9 +646,11 @@ def read_spec(path: Path) -> dict[str, Any]:
             raise UsageError(f"{path}: {NAME} has {name!r}, no keyword of tune_kernel{hint}")
     keywords = dict(spec)
     _require(path, keywords, "source", "name", "parameters")
-    source = keywords["source"]
-    if isinstance(source, Path) and not source.is_absolute():
-        keywords["source"] = path.resolve().parent / source
+    source, beside = keywords["source"], path.resolve().parent
+    if isinstance(source, Path):
+        keywords["source"] = beside / source
+    elif isinstance(source, list | tuple):
+        keywords["source"] = [beside / file for file in source]
     return keywords
 
 

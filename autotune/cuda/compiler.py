@@ -10,7 +10,7 @@ from hashlib import sha256
 from pathlib import Path
 
 from autotune import settings
-from autotune.cuda import nvrtc, program
+from autotune.cuda import nvcc, nvrtc, program
 from autotune.cuda.cache import FORMAT, cached, find_installed, kept, target_of
 from autotune.cuda.program import CompileFailure, Program, source_hash, source_hashes
 from autotune.errors import FrozenError, MissingError
@@ -24,6 +24,7 @@ def compile(
     cache: Path | None,
     sources: Path | None = None,
     includes: Sequence[Path] | None = None,
+    source: str | None = None,
     with_installed: bool = False,
     here: bool = False,
 ) -> Program | CompileFailure:
@@ -40,6 +41,7 @@ def compile(
         cache: the cache directory (`settings.cache_dir()`); None keeps nothing.
         sources: the folder of the CUDA sources; None takes the package's.
         includes: folders searched for headers; None takes `include` of the sources.
+        source: the `source_hash`, if it is known.
         with_installed: whether a program that came with the package serves; that needs no compiler.
         here: whether this process compiles, where a helper process would start first. Only for the
             package's own kernels: no signal ends such a compilation, and no limit.
@@ -52,12 +54,12 @@ def compile(
         with suppress(OSError):
             if (installed := find_installed(template, arch)) is not None:
                 return installed
-    version = compiler_version()
+    version = compiler_version(template.compiler)
     target = target_of(template, arch)
     directory = sources or settings.source_dir()
     folders = (directory / "include",) if includes is None else tuple(includes)
     try:
-        source = source_hash(template.source, directory=directory, includes=folders)
+        source = source or source_hash(template.source, directory=directory, includes=folders)
     except OSError as error:
         return CompileFailure(template, target, f"{error.filename}: {error.strerror}", "")
     key = _key(source, template, target)
@@ -71,8 +73,11 @@ def compile(
         return earlier
 
     def build() -> Program | CompileFailure:
-        cubin, log = nvrtc.build(template, target, directory, folders, here=here)
-        return _outcome(template, target, cubin, log, version, key)
+        if template.compiler == "nvcc":
+            output = nvcc.build(template, target, directory, folders)
+        else:
+            output = nvrtc.build(template, target, directory, folders, here=here)
+        return _outcome(template, target, output, version, key)
 
     return build() if cache is None else cached(cache, key, template, target, build)
 
@@ -83,6 +88,7 @@ def ptx(
     *,
     sources: Path | None = None,
     includes: Sequence[Path] | None = None,
+    symbol: str = "",
 ) -> bytes | CompileFailure:
     """Compiles one instance of a kernel template to PTX, uncached.
 
@@ -91,17 +97,29 @@ def ptx(
         target: the exact target, such as `sm_90a`.
         sources: the folder of the CUDA sources; None takes the package's.
         includes: folders searched for headers; None takes `include` of the sources.
+        symbol: the kernel's name in a cubin. An unnamed namespace is spelt as there, which differs
+            from one compilation to the next.
 
     Raises:
         MissingError: if there is no compiler.
         FrozenError: in the frozen mode.
     """
     settings.refuse_frozen(f"cannot compile {template.label} to PTX")
-    compiler_version()
+    compiler_version(template.compiler)
     directory = sources or settings.source_dir()
     folders = (directory / "include",) if includes is None else tuple(includes)
-    text, log = nvrtc.ptx(template, target, directory, folders)
-    return CompileFailure(template, target, _first_error(log), log) if text is None else text
+    write = nvcc.ptx if template.compiler == "nvcc" else nvrtc.ptx
+    text, log, _ = write(template, target, directory, folders)
+    if text is None:
+        return CompileFailure(template, target, _first_error(log), log)
+    own, wanted = _unnamed(text), _unnamed(symbol.encode())
+    return text.replace(own, wanted) if own and wanted else text
+
+
+def _unnamed(text: bytes) -> bytes:
+    """The first name of an unnamed namespace, mangled: its length and its text; empty if none."""
+    match = re.search(rb"(\d+)_GLOBAL__N__", text)
+    return text[match.start() : match.end(1) + int(match[1])] if match else b""
 
 
 def named_keys(templates: Iterable[Template], arch: str) -> dict[Template, str]:
@@ -120,14 +138,22 @@ def stop_compiling(threads: Collection[int]) -> None:
     """Ends the compilations in helper processes that threads, given by their identifiers, wait
     for; each counts as failed."""
     nvrtc.SHARED.stop(threads)
+    nvcc.stop(threads)
 
 
-def compiler_version() -> str:
+def compiler_version(compiler: str | None = None) -> str:
     """The compiler that `compile` uses, such as `NVRTC 13.0`.
+
+    Args:
+        compiler: that of a template, such as `nvcc`.
 
     Raises:
         MissingError: if there is none.
     """
+    if compiler == "nvcc":
+        if (version := nvcc.version()) is not None:
+            return version
+        raise MissingError(f"nvcc is not installed; {nvcc.REMEDY}")
     if (version := nvrtc.version()) is not None:
         return version
     remedy = nvrtc.mismatch() or "run `pip install 'tile-autotune[cu13]'`"
@@ -136,25 +162,26 @@ def compiler_version() -> str:
 
 def _key(source: str, template: Template, target: str) -> str:
     """The cache key: a hash of all that determines the program. `source` is its source hash."""
-    version = compiler_version()
+    version = compiler_version(template.compiler)
     instance = template.declaration + template.expression
-    parts: tuple[object, ...] = (FORMAT, source, instance, nvrtc.OPTIONS, version, target)
+    options = nvrtc.OPTIONS if template.compiler is None else nvrtc.COMMON
+    parts: tuple[object, ...] = (FORMAT, source, instance, options, version, target)
     if template.macros or template.options:
         parts = (*parts, template.macros, template.options)
     return sha256(json.dumps(parts).encode()).hexdigest()
 
 
 def _outcome(
-    template: Template, arch: str, cubin: bytes | None, log: str, version: str, key: str
+    template: Template, arch: str, output: nvrtc.Output, version: str, key: str
 ) -> Program | CompileFailure:
     """The program with the resources its log states, or why it does not count."""
+    cubin, log, symbol = output
     if cubin is None:
         return CompileFailure(template, arch, _first_error(log), log)
     if (loss := program.loss(log)) is not None:
         return CompileFailure(template, arch, loss, log)
-    symbol = program.symbol(log, template.kernel)
     usage = program.usage(log, symbol) if symbol else None
-    if symbol is None or usage is None:
+    if usage is None:
         reason = f"{version} names no single entry function {template.kernel} in its log"
         return CompileFailure(template, arch, reason, log)
     return Program(

@@ -29,16 +29,27 @@ from typing import Any
 from autotune import settings
 from autotune.families.plan import Template
 
+COMMON = (
+    "--ptxas-options=-v",
+    # With a driver, NVRTC keeps its own cache, and a cached program comes without the log that
+    # registers and spills are read from.
+    "--no-cache",
+)
+"""Options for all kernels."""
+
 OPTIONS = (
     "--ptxas-options=-v",
     # Search only the folders named, so that no header of the working directory slips in.
     "--no-source-include",
     # The kernels do not use the runtime API; leaving it out saves a tenth of the time.
     "--minimal",
-    # With a driver, NVRTC keeps its own cache, and a cached program comes without the log that
-    # registers and spills are read from.
     "--no-cache",
 )
+"""Options for the package's own kernels. Headers of CUDA need what these leave out."""
+
+FOLDER = "/autotune-source"
+"""The folder that NVRTC is told a user's file lies in: it searches that for headers. It does not
+exist; the real one is among those named, and differs from one compilation to the next."""
 
 CACHING = [12, 9]
 """The first version with a cache of its own, and an option against it."""
@@ -58,7 +69,7 @@ class Request:
     Attributes:
         text: the CUDA source.
         name: its file's name, for messages.
-        expression: the kernel's instance.
+        expression: the address of the kernel's instance.
         options: options of the compiler.
         kind: `CUBIN` or `PTX`.
     """
@@ -70,8 +81,9 @@ class Request:
     kind: str
 
 
-Output = tuple[bytes | None, str]
-"""The compiled program, None after an error, and the compiler's log."""
+Output = tuple[bytes | None, str, str]
+"""The compiled program, None after an error; the compiler's log; and the kernel's mangled name,
+empty if unknown."""
 
 # Where the wheels of each major version have their libraries. Bindings of either version work with
 # both, and `cuda.pathfinder` would take the newer one, or whatever PyTorch has loaded before.
@@ -139,37 +151,41 @@ def _library(major: int) -> Path | None:
 def build(
     template: Template, arch: str, sources: Path, includes: Sequence[Path], *, here: bool = False
 ) -> Output:
-    """The cubin (None after an error) and the compiler's log. Thread-safe.
+    """The cubin of a template. Thread-safe.
 
     It runs in a helper process, or with `here` in this one unless that is compiling already.
     """
-    options = (f"--gpu-architecture={arch}", *_options(), *_folders(includes))
+    common = _known(OPTIONS if template.compiler is None else COMMON)
+    options = (f"--gpu-architecture={arch}", *common, *_folders(includes))
     return SHARED.output(_request(template, sources, options, "CUBIN"), here=here)
 
 
 def ptx(template: Template, arch: str, sources: Path, includes: Sequence[Path]) -> Output:
-    """The PTX (None after an error) and the compiler's log, from a helper process."""
+    """The PTX of a template, from a helper process."""
     target = f"--gpu-architecture={arch.replace('sm_', 'compute_')}"
-    options = (target, "--minimal", *_folders(includes))
-    text, log = SHARED.output(_request(template, sources, options, "PTX"))
-    return text and text.rstrip(b"\0"), log
+    minimal = ["--minimal"] if template.compiler is None else []
+    options = (target, *minimal, *_folders(includes))
+    text, log, symbol = SHARED.output(_request(template, sources, options, "PTX"))
+    return text and text.rstrip(b"\0"), log, symbol
 
 
 def compiled(request: Request) -> Output:
-    """Compiles in this process; returns the program and the log."""
+    """Compiles in this process."""
     nvrtc = _bindings()
     _, program = nvrtc.nvrtcCreateProgram(request.text.encode(), request.name.encode(), 0, [], [])
     try:
-        nvrtc.nvrtcAddNameExpression(program, request.expression.encode())
+        expression = request.expression.encode()
+        nvrtc.nvrtcAddNameExpression(program, expression)
         flags = [option.encode() for option in request.options]
         (status,) = nvrtc.nvrtcCompileProgram(program, len(flags), flags)
         logged = _read(program, nvrtc.nvrtcGetProgramLogSize, nvrtc.nvrtcGetProgramLog)
-        log = logged.decode(errors="replace").rstrip("\0")
+        log = logged.decode(errors="replace").replace("\0", "")
         if status:
-            return None, log or nvrtc.nvrtcGetErrorString(status)[1].decode()
+            return None, log or nvrtc.nvrtcGetErrorString(status)[1].decode(), ""
         kind = request.kind
         size, read = getattr(nvrtc, f"nvrtcGet{kind}Size"), getattr(nvrtc, f"nvrtcGet{kind}")
-        return _read(program, size, read), log
+        _, symbol = nvrtc.nvrtcGetLoweredName(program, expression)
+        return _read(program, size, read), log, symbol.decode()
     finally:
         nvrtc.nvrtcDestroyProgram(program)
 
@@ -177,22 +193,30 @@ def compiled(request: Request) -> Output:
 def _request(template: Template, sources: Path, options: Sequence[str], kind: str) -> Request:
     """The request to compile a template: its macros, its source and the class of its arguments,
     with its own options after the others."""
+    own = template.compiler is None
+    name, address = template.source, template.expression
+    if not own:
+        name, address = f"{FOLDER}/{name}", template.address
+    every = *options, *options_of(template)
+    return Request(text_of(template, sources), name, address, every, kind)
+
+
+def text_of(template: Template, sources: Path) -> str:
+    """The text to compile: the macros, the source, and what follows it."""
     text = (sources / template.source).read_text(encoding="utf-8")
-    text = f"{template.preamble}{text}\n{template.declaration}"
-    every = *options, *_own_options(template)
-    return Request(text, template.source, template.expression, every, kind)
+    return f"{template.preamble}{text}\n{template.declaration}"
 
 
-def _own_options(template: Template) -> list[str]:
+def options_of(template: Template) -> list[str]:
     """The options of a template, and C++17 if they name no other standard."""
     named = any(option.lstrip("-").startswith("std") for option in template.options)
     return [*([] if named else ["--std=c++17"]), *template.options]
 
 
-def _options() -> list[str]:
-    """The options that the loaded NVRTC knows."""
+def _known(options: Sequence[str]) -> list[str]:
+    """The options without any that the loaded NVRTC does not know."""
     _, *version = _bindings().nvrtcVersion()
-    return [option for option in OPTIONS if option != "--no-cache" or version >= CACHING]
+    return [option for option in options if option != "--no-cache" or version >= CACHING]
 
 
 def _folders(includes: Sequence[Path]) -> list[str]:
@@ -231,7 +255,7 @@ class Helper:
         self._ready = False
 
     def output(self, request: Request) -> Output:
-        """The compiled program and the log; None and a line if NVRTC crashes or takes too long.
+        """The compiled program; None and a line if NVRTC crashes or takes too long.
 
         Raises:
             HelperGoneError: if the process has ended for another reason.
@@ -247,7 +271,7 @@ class Helper:
             self._connection.send(request)
             if not self._connection.poll(SECONDS):
                 self.stop()
-                return None, f"error: NVRTC took longer than {SECONDS:g} s and was stopped"
+                return None, f"error: NVRTC took longer than {SECONDS:g} s and was stopped", ""
             output: Output = self._connection.recv()
             return output
         except (EOFError, OSError) as error:
@@ -256,7 +280,7 @@ class Helper:
                 raise OSError(f"a helper ended with {code} before it began to serve") from error
             if code >= 0 or code == -signal.SIGKILL:
                 raise HelperGoneError from error
-            return None, f"NVRTC was killed by {signal.Signals(-code).name}"
+            return None, f"NVRTC was killed by {signal.Signals(-code).name}", ""
 
     @property
     def ended(self) -> bool:
@@ -283,7 +307,7 @@ class Helpers:
         self._busy: dict[int, Helper | None] = {}  # by the thread that waits; None was stopped
 
     def output(self, request: Request, *, here: bool = False) -> Output:
-        """The compiled program and the log.
+        """The compiled program.
 
         Args:
             request: kernel to compile.
@@ -320,7 +344,7 @@ class Helpers:
         # One that had waited too long, or was killed when memory ran out. A new one may do.
         with suppress(HelperGoneError):
             return self._asked(Helper(), request)
-        return None, "error: the compiler's process ended without a message, twice"
+        return None, "error: the compiler's process ended without a message, twice", ""
 
     def _asked(self, helper: Helper, request: Request) -> Output:
         """The output of a helper, which then waits for the next request."""
@@ -331,7 +355,7 @@ class Helpers:
         except BaseException as error:
             helper.stop()
             if isinstance(error, HelperGoneError | OSError) and self._busy[thread] is None:
-                return None, "error: the compilation was stopped"
+                return None, "error: the compilation was stopped", ""
             raise
         finally:
             del self._busy[thread]
@@ -371,7 +395,7 @@ def _within_memory(request: Request) -> Output:
         return compiled(request)
     except MemoryError:
         limit = f"{MEMORY >> 30} GiB of memory that it may take"
-        return None, f"error: NVRTC needs more than the {limit}"
+        return None, f"error: NVRTC needs more than the {limit}", ""
 
 
 def _end_with(parent: int) -> None:

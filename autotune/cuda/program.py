@@ -13,7 +13,7 @@ import re
 import struct
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property, lru_cache
+from functools import cache, cached_property, lru_cache, partial
 from hashlib import sha256
 from math import prod
 from pathlib import Path
@@ -343,6 +343,7 @@ def _state(folder: str) -> Iterator[tuple[str, int, int]]:
 def _hash(sources: Sequence[str], root: Path, folders: Sequence[Path]) -> str:
     pending = [(name, root / name) for name in sources]
     digests: dict[Path, tuple[str, str]] = {}
+    resolved = cache(partial(_resolved, folders=folders))
     while pending:
         name, path = pending.pop()
         if path not in digests:
@@ -351,11 +352,11 @@ def _hash(sources: Sequence[str], root: Path, folders: Sequence[Path]) -> str:
             digests[path] = name, digest
             beside = () if path.parent == root else (path.parent,)
             for header in headers:
-                pending += _resolved(header, (*beside, *folders))
+                pending += _resolved(header, beside) or resolved(header)
     return sha256(json.dumps(sorted(digests.values())).encode()).hexdigest()
 
 
-@lru_cache(maxsize=256)
+@lru_cache(maxsize=4096)  # CUB has 1000 headers
 def _read(path: Path, changed_ns: int, size: int) -> tuple[str, tuple[str, ...]]:
     """The SHA-256 of a file in that state, and the headers that it includes."""
     del changed_ns, size

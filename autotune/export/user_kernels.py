@@ -113,7 +113,13 @@ def gather_kernels(
 
     def compile(program: Program) -> bytes | CompileFailure:
         with unpacked(sources[program.key]) as (folder, includes):
-            return compiler.ptx(program.template, program.arch, sources=folder, includes=includes)
+            return compiler.ptx(
+                program.template,
+                program.arch,
+                sources=folder,
+                includes=includes,
+                symbol=program.symbol,
+            )
 
     return replace(library, ptx=portable_ptx(library.programs.values(), compile))
 

@@ -101,6 +101,8 @@ class Template:
             `declaration` declares; else it takes integers in the order of the arguments.
         macros: macros that are defined before the source, with their values.
         options: further options of the compiler.
+        compiler: the compiler of a user kernel, `nvrtc` or `nvcc`; None for the package's own
+            kernels, which NVRTC compiles without the runtime's headers.
     """
 
     source: str
@@ -111,6 +113,7 @@ class Template:
     named: bool = False
     macros: tuple[tuple[str, str], ...] = ()
     options: tuple[str, ...] = ()
+    compiler: str | None = None
 
     @property
     def expression(self) -> str:
@@ -121,6 +124,13 @@ class Template:
             return f"{self.kernel}<{PARAMS}>"
         values = ", ".join(map(str, self.numbers.values()))
         return f"{self.kernel}<{values}>" if values else self.kernel
+
+    @property
+    def address(self) -> str:
+        """The C++ expression of the instance's address; an overload is chosen by its signature, as
+        in `scale(float*, int)`."""
+        name, signature = split_signature(self.expression)
+        return f"(void (*){signature})&{name}" if signature else f"&{name}"
 
     @property
     def declaration(self) -> str:
@@ -136,8 +146,9 @@ class Template:
 
     @property
     def preamble(self) -> str:
-        """The definitions of the macros, which precede the source; empty without macros."""
-        if not self.macros:
+        """The definitions of the macros, which precede the source, and the name of its file; empty
+        for the package's own kernels."""
+        if not self.macros and self.compiler is None:
             return ""
         return f'{definitions(self.macros)}#line 1 "{self.source}"\n'
 
@@ -167,6 +178,19 @@ class Template:
             return self.expression
         values = ", ".join(f"{name}={_text(value)}" for name, value in self.arguments)
         return f"{self.kernel}<{values}>"
+
+
+def split_signature(expression: str) -> tuple[str, str]:
+    """A kernel in C++ without its signature, and the signature, such as `(float*, int)`; empty if
+    it has none."""
+    depth = 0
+    for place in range(len(expression) - 1, -1, -1):
+        depth += {")": 1, "(": -1}.get(expression[place], 0)
+        if depth == 0:
+            break
+    if not expression.endswith(")") or depth:
+        return expression, ""
+    return expression[:place].rstrip(), expression[place:]
 
 
 def _type(value: Constant) -> str:

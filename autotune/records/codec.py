@@ -108,6 +108,7 @@ class _KernelEntryFields(_EntryFields):
 
     params: dict[str, Value] | UnsetType = UNSET
     launch: Geometry | None = None
+    source: KernelSource | None = None
     metrics: dict[Name, float] = field(default_factory=dict)
     score: Score | None = None
 
@@ -129,11 +130,11 @@ class _CallFields:
         made = replace(
             KernelEntry.of(entry), metrics=tuple(written.metrics.items()), score=written.score
         )
-        if self.source is None or written.launch is None:
+        if (source := written.source or self.source) is None or written.launch is None:
             return made
-        if fault := self.source.fault:
+        if fault := source.fault:
             raise ValueError(fault)
-        launch = KernelLaunch(self.source, call, written.launch)
+        launch = KernelLaunch(source, call, written.launch)
         launch.plan(entry.config)  # a form or an argument that does not fit is refused
         return replace(made, launch=launch)
 
@@ -276,7 +277,7 @@ def _kernel_fields(record: KernelRecord) -> dict[str, object]:
         "name": record.call.name,
         "arguments": list(record.call.arguments),
         **({"constants": list(record.call.constants)} if record.call.constants else {}),
-        **({} if launch is None or launch.source.fault else {"source": asdict(launch.source)}),
+        **({} if launch is None or launch.source.fault else {"source": launch.source.fields}),
         **({"verified": record.verified} if record.verified else {}),
     }
 
@@ -293,15 +294,18 @@ def _entry_fields(entry: Entry, best: Entry) -> dict[str, object]:
 
 
 def _launch_fields(entry: Entry, best: Entry) -> dict[str, object]:
-    """The geometry of a user kernel's entry, which has the same source as the best, its metrics and
+    """The geometry of a user kernel's entry, its source where the best has another, its metrics and
     its score."""
     if not isinstance(entry, KernelEntry) or not isinstance(best, KernelEntry):
         return {}
     own: dict[str, object] = {"metrics": dict(entry.metrics)} if entry.metrics else {}
     own |= {} if entry.score is None else {"score": entry.score}
-    if entry.launch is None or best.launch is None or entry.launch.source != best.launch.source:
+    if entry.launch is None or best.launch is None:
         return own
-    return {"launch": asdict(entry.launch.geometry), **own}
+    source, launch = entry.launch.source, {"launch": asdict(entry.launch.geometry)}
+    if source == best.launch.source:
+        return launch | own
+    return own if source.fault else {**launch, "source": source.fields, **own}
 
 
 def _entries(written: Sequence[_EntryFields]) -> tuple[Entry, ...]:

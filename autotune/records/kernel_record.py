@@ -1,9 +1,11 @@
 """Records of user kernels: each entry can be loaded and launched, as the source travels with it.
 
-A record of a stranger brings source code and options of the compiler. NVRTC has options that write
-files (`--time=FILE`) and that read them (`--pre-include=FILE`), and it opens any header by an
-absolute path or one with `..`. So a record only holds a source that stands alone: its options are
-on a list, and its headers are its own, or are searched for in CUDA's folders by a relative name.
+A record of a stranger brings source code and options of the compiler. Both compilers have options
+that write files (`--time=FILE`) and that read them (`--pre-include=FILE`), and they open any header
+by an absolute path or one with `..`. So a record only holds a source that stands alone: its options
+are on a list, and its headers are its own, or are searched for by a relative name in CUDA's folders
+and, by nvcc, in those of the host compiler. nvcc compiles host code but runs none, and gets nothing
+of a record that its shell could run (see `cuda.nvcc`).
 """
 
 from __future__ import annotations
@@ -17,7 +19,7 @@ from hashlib import sha256
 from pathlib import Path, PurePosixPath
 from posixpath import dirname, join, normpath
 from string import Formatter
-from typing import Annotated, ClassVar
+from typing import Annotated, ClassVar, Literal, get_args
 
 from msgspec import Meta
 
@@ -44,6 +46,21 @@ _PATH = re.compile(decoding.PATH)
 _NAME = re.compile(decoding.QUALIFIED)
 
 
+CompilerName = Literal["nvrtc", "nvcc"]
+LaunchMacro = Literal[
+    "kernel_tuner",
+    "grid_size_x",
+    "grid_size_y",
+    "grid_size_z",
+    "block_size_x",
+    "block_size_y",
+    "block_size_z",
+]
+LAUNCH_MACROS: tuple[LaunchMacro, ...] = get_args(LaunchMacro)
+"""The macros that Kernel Tuner defines besides the parameters: 1, the blocks of the grid and the
+threads of a block."""
+
+
 _FORM = re.compile(r"[\w:<>*&.,+\-/%|^~!=()\[\]{}' ]+")
 
 
@@ -64,6 +81,8 @@ class KernelSource:
         folders: the folders among them that are searched for headers, in this order.
         defines: whether the parameters are macros, rather than arguments of a template.
         options: further options of the compiler.
+        compiler: `nvrtc` or `nvcc`.
+        launch_macros: the macros of `LAUNCH_MACROS` that it reads.
 
     Raises:
         ValueError: for a name, a form or a path that is none, or a path that leads out of the
@@ -77,6 +96,8 @@ class KernelSource:
     folders: tuple[str, ...] = ()
     defines: bool = False
     options: tuple[str, ...] = ()
+    compiler: CompilerName = "nvrtc"
+    launch_macros: tuple[LaunchMacro, ...] = ()
 
     def __post_init__(self) -> None:
         paths = {PurePosixPath(path) for path in dict(self.files)}
@@ -92,7 +113,9 @@ class KernelSource:
             raise ValueError(f"a source without its file {shown(self.file)}")
         if any("\0" in text for _, text in self.files):
             raise ValueError("a source with a character of the code 0")
-        of_kernel = self.form == self.name or self.form.startswith(f"{self.name}<")
+        of_kernel = self.form == self.name or self.form.startswith(
+            (f"{self.name}<", f"{self.name}(")
+        )
         if not (_NAME.match(self.name) and _FORM.fullmatch(self.form) and of_kernel):
             raise ValueError(
                 f"{shown(self.form)} is not an instance of a kernel {shown(self.name)}"
@@ -104,9 +127,16 @@ class KernelSource:
         return source_fault(dict(self.files), self.folders, self.options)
 
     @property
+    def fields(self) -> dict[str, object]:
+        """The source as JSON data, without the compiler and the macros of a launch where they are
+        the usual."""
+        usual = {"compiler": "nvrtc", "launch_macros": ()}
+        return {name: value for name, value in asdict(self).items() if usual.get(name) != value}
+
+    @property
     def digest(self) -> str:
         """A hash of all that it is compiled from."""
-        return sha256(json.dumps(asdict(self)).encode()).hexdigest()
+        return sha256(json.dumps(self.fields).encode()).hexdigest()
 
     @property
     def text(self) -> str:
@@ -128,8 +158,8 @@ class KernelSource:
             for header in INCLUDE.findall(text)
         )
 
-    def template(self, config: Config) -> Template:
-        """The template instance of a configuration.
+    def template(self, config: Config, geometry: Geometry | None = None) -> Template:
+        """The template instance of a configuration, with the macros of its launch.
 
         Raises:
             ValueError: if the form names a parameter that the configuration lacks.
@@ -139,13 +169,17 @@ class KernelSource:
             if name is not None and (name not in values or spec or conversion):
                 raise ValueError(f"{self.form!r} names {name!r}, no parameter of {config}")
         macros = tuple((name, str(value)) for name, value in values.items()) if self.defines else ()
+        sizes = (1, *geometry.grid, *geometry.block) if geometry else ()
+        launch = dict(zip(LAUNCH_MACROS, sizes, strict=False))
+        of_launch = (f"-D{name}={launch[name]}" for name in self.launch_macros if name in launch)
         return Template(
             self.file,
             self.name,
             config.params,
             form=self.form,
             macros=macros,
-            options=self.options,
+            options=(*self.options, *of_launch),
+            compiler=self.compiler,
         )
 
     @contextmanager
@@ -181,6 +215,7 @@ _OPTION = re.compile(
 # Wherever it stands, also in a comment: what is one to us may be code to the compiler.
 _DIRECTIVE = re.compile(
     r"(?:\#|%:)[^\S\n]*(?:/\*|(?:include\w*|import|embed)\b[^\S\n]*)"
+    r"|\bGCC\b[^\n]*?\b(?:dependency|pch_preprocess)\b\s*"
     r"|(?P<defined>(?:ifn?def|defined)[\s(]*)?\b__has_(?:include\w*|embed)\b\s*\(?\s*"
 )
 
@@ -272,7 +307,8 @@ class KernelLaunch:
             Argument(argument_type(text), word_of(place))
             for place, text in enumerate(self.call.arguments)
         )
-        geometry, template = self.geometry, self.source.template(config)
+        geometry = self.geometry
+        template = self.source.template(config, geometry)
         launch = Launch(template, geometry.grid, geometry.block, geometry.shared, arguments)
         return LaunchPlan(config, (launch,), local_memory=True)
 

@@ -20,7 +20,7 @@ from rich.console import Group, RenderableType
 from rich.text import Text
 
 from autotune import files, settings
-from autotune.cuda import cache, compiler, nvrtc
+from autotune.cuda import cache, compiler, nvcc, nvrtc
 from autotune.cuda.program import CompileFailure
 from autotune.errors import AutotuneError, CacheError, FrozenError, UsageError
 from autotune.families.plan import Template
@@ -28,6 +28,7 @@ from autotune.measure import devices, recording
 from autotune.report.tables import FittedTable
 from autotune.runtime.native.calls import library as native_library
 from autotune.runtime.native.calls import library_path
+from autotune.user_kernels.source import cuda_headers
 
 _INSTALL_NVRTC = "pip install 'tile-autotune[cu13]'"
 
@@ -213,6 +214,26 @@ def _nvrtc() -> _Result:
     return False, "not installed", mismatch or _INSTALL_NVRTC
 
 
+def _nvcc() -> _Result:
+    if version := nvcc.version():
+        return True, f"{version} at {nvcc.path()}", ""
+    return None, "none; user kernels with host code in their file do not compile", nvcc.REMEDY
+
+
+def _headers() -> _Result:
+    """CUDA's own headers, which user kernels may include; one of each wheel."""
+    folders = cuda_headers()
+    lacking = [
+        header
+        for header in ("cuda_fp16.h", "crt/mma.h", "cub/cub.cuh")
+        if not any((folder / header).is_file() for folder in folders)
+    ]
+    if not lacking:
+        return True, ", ".join(map(str, folders)), ""
+    remedy = "pip install 'tile-autotune[kernels]'"
+    return None, f"no {', '.join(lacking)}; user kernels cannot include them through NVRTC", remedy
+
+
 def _compilation() -> _Result:
     with files.temporary_folder() as scratch:
         (scratch / "probe.cu").write_text(_PROBE)
@@ -341,6 +362,8 @@ _CHECKS: Mapping[str, Callable[[], _Result]] = {
     "CUDA sources": _sources,
     "NVRTC": _nvrtc,
     "compilation": _compilation,
+    "nvcc": _nvcc,
+    "CUDA headers": _headers,
     "compiled kernels": _kernels,
     "driver": _driver,
     "GPU": _gpu,

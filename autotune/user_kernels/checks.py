@@ -30,7 +30,10 @@ from autotune.user_kernels.definition import UserKernel
 from autotune.user_kernels.results import Array
 
 OTHER, FLOATING, WHOLE, POINTER = range(4)
+
+
 WORDS = {OTHER: "a value", FLOATING: "a floating-point number", WHOLE: "a whole number"}
+
 
 # `Signature` is declared but never defined. The compiler's error message names the instance that it
 # misses, and so the parameters' types, each as a number (see `ParameterType`).
@@ -56,18 +59,24 @@ template <typename T> struct ParameterType<T*> {{
 }};
 template <long long... Facts> struct Signature;
 template <typename... P> Signature<ParameterType<P>::facts...> of(void (*)(P...));
-static const int size = sizeof(of(&{expression}));
+static const int size = sizeof(of({address}));
 template <typename T> struct Element {{ typedef T type; }};
 template <typename T, size_t N> struct Element<T[N]> : Element<T> {{}};
 template <int Place, long long Facts, long long Size> struct Variable;
 {variables}
 }}
 """
+
+
 _VARIABLE_QUERY = """
 static const int size{place} = sizeof(
     Variable<{place}, ParameterType<Element<decltype(::{name})>::type*>::facts, sizeof(::{name})>);
 """
+
+
 _INSTANCE = re.compile(r"autotune_signature::Signature<([^>]*)>")
+
+
 _VARIABLE_INSTANCE = re.compile(r"autotune_signature::Variable<(\d+), (\d+)L*, (\d+)L*>")
 
 
@@ -176,11 +185,11 @@ def _answer(
     names: tuple[str, ...],
 ) -> str:
     """The compiler's messages about the parameters of an instance, and about variables."""
-    template, (folder, folders) = kernel.source.template(config), places
+    template, (folder, folders) = kernel.template(config), places
     variables = "".join(
         _VARIABLE_QUERY.format(place=place, name=name) for place, name in enumerate(names)
     )
-    query = QUERY.format(expression=template.expression, variables=variables)
+    query = QUERY.format(address=template.address, variables=variables)
     path = folder / kernel.source.file
     file = path.with_name(f"signature-of-{path.name}")
     file.write_text(f"{kernel.source.text}\n{query}", encoding="utf-8")
@@ -210,8 +219,13 @@ def _fits(argument: np.ndarray | np.generic, parameter: ParameterType) -> bool:
 Places = tuple[Path, tuple[Path, ...]]
 """The folder of a source, and the folders of headers."""
 
+
 _COMMENT = re.compile(r"//[^\n]*|/\*.*?\*/", re.DOTALL)
+
+
 _DECLARED = re.compile(r"\b__constant__\b[^;={]*?(\w+)\s*(?:\[[^]]*\]\s*)*[;={,]")
+
+
 _INITIALISED = (
     r"\b__(?:constant|device|managed)__\b[^;{{}}]*\b{name}\s*(?:\[[^]]*\]\s*)*(?:=(?!=)|\{{)"
 )
@@ -262,7 +276,9 @@ def variables_filled(
         if not missing:
             return program
         folder, includes = places
-        ptx = compiler.ptx(template, program.arch, sources=folder, includes=includes)
+        ptx = compiler.ptx(
+            template, program.arch, sources=folder, includes=includes, symbol=program.symbol
+        )
         text = "" if isinstance(ptx, CompileFailure) else ptx.decode(errors="replace")
         for name in unfilled(text, program.symbol):
             if name in missing:
@@ -277,12 +293,18 @@ def variables_filled(
 
 
 _COMMENTS = re.compile(r"//[^\n]*|/\*.*?\*/|^\s*\.(?:loc|file)\b[^\n]*", re.DOTALL | re.MULTILINE)
+
+
 _VARIABLE = re.compile(
     r"^[ \t]*(?:\.(?:visible|weak|extern|common)\s+)*\.(const|global)\b[^;={]*?"
     r"([\w$]+)\s*(?:\[\d*\]\s*)*(=[^;]*)?;",
     re.MULTILINE,
 )
+
+
 _FUNCTION = re.compile(r"\.(?:entry|func)\b\s*(?:\([^)]*\)\s*)?([\w$]+)[^;{]*\{")
+
+
 _WORD = re.compile(r"%?[\w$]+")
 
 

@@ -2,25 +2,34 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from itertools import product
 from pathlib import Path
+from typing import cast
 
 from autotune.errors import UsageError, require_list
 from autotune.families.config import Config, Value
-from autotune.records.kernel_record import Geometry, KernelSource
+from autotune.families.plan import Template
+from autotune.records.kernel_record import LAUNCH_MACROS, CompilerName, Geometry, KernelSource
 from autotune.user_kernels.geometry import (
     Divisor,
     Extents,
+    ParameterValues,
     SharedBytes,
     block_extents,
+    evaluate,
     geometry_of,
     grid_extents,
 )
 from autotune.user_kernels.source import (
     Compilation,
+    Source,
+    Texts,
+    check_compiler,
     check_options,
+    check_source,
     header_folder,
     instance_form,
     read_files,
@@ -40,6 +49,8 @@ class UserKernel:
         grid: blocks along x, y and z, or a function that returns them.
         block: threads along x, y and z, or a function that returns them.
         shared: bytes of dynamic shared memory, or a function that returns them.
+        text: a function that returns the text of a configuration, which `source` then lacks.
+        any_compiler: whether nvcc may compile it where NVRTC cannot.
     """
 
     source: KernelSource
@@ -49,6 +60,8 @@ class UserKernel:
     grid: Extents
     block: Extents
     shared: SharedBytes
+    text: Callable[[ParameterValues], str] | None = None
+    any_compiler: bool = False
 
     @property
     def name(self) -> str:
@@ -69,6 +82,37 @@ class UserKernel:
         """
         return geometry_of(self.grid, self.block, self.shared, config)
 
+    def at(self, config: Config) -> UserKernel:
+        """The kernel with the source of a configuration.
+
+        Raises:
+            UsageError: if the function of the source fails, or returns another thing than text.
+        """
+        if self.text is None:
+            return self
+        text = evaluate("source", self.text, config)
+        if not isinstance(text, str):
+            raise UsageError(f"source of {config} is {text!r}; return CUDA C++ as text")
+        own = self.source
+        source = _source(
+            read_files(text, own.name, self.includes),
+            *(self.parameters, own.name, own.form, own.defines, own.options, own.compiler),
+        )
+        return replace(self, source=source, text=None)
+
+    def config_of(self, template: Template) -> Config:
+        """The configuration of a template instance."""
+        return Config(self.family, cast("tuple[tuple[str, Value], ...]", template.arguments))
+
+    def template(self, config: Config) -> Template:
+        """The template instance of a configuration.
+
+        Raises:
+            UsageError: as `at` and `geometry`.
+        """
+        source = self.at(config).source
+        return source.template(config, self.geometry(config) if source.launch_macros else None)
+
     def combinations(self) -> Iterator[Config]:
         """All combinations of the values; the last parameter varies fastest."""
         names = tuple(self.parameters)
@@ -76,8 +120,34 @@ class UserKernel:
             yield Config(self.family, tuple(zip(names, values, strict=True)))
 
 
+_LAUNCH_MACRO = re.compile(rf"\b(?:{'|'.join(LAUNCH_MACROS)})\b")
+
+
+def _source(
+    read: tuple[str, Texts, tuple[str, ...]],
+    parameters: Mapping[str, object],
+    name: str,
+    form: str,
+    defines: bool,
+    options: tuple[str, ...],
+    compiler: CompilerName,
+) -> KernelSource:
+    """The source of files that were read, with the macros of a launch that they mention and that
+    are not parameters.
+
+    Raises:
+        UsageError: if it is no source.
+    """
+    mentioned = {word for _, text in read[1] if defines for word in _LAUNCH_MACRO.findall(text)}
+    macros = (macro for macro in LAUNCH_MACROS if macro in mentioned and macro not in parameters)
+    try:
+        return KernelSource(name, form, *read, defines, options, compiler, tuple(macros))
+    except ValueError as error:
+        raise UsageError(f"{error}; rename the file, or change the kernel's name") from error
+
+
 def define_kernel(
-    source: str | Path,
+    source: Source,
     name: str,
     parameters: Mapping[str, Sequence[Value]],
     *,
@@ -99,20 +169,20 @@ def define_kernel(
     require_list("include", compile.include)
     plain, form = instance_form(name, tuple(values), compile.defines)
     folders = [header_folder(folder) for folder in compile.include]
-    read = read_files(source, plain, folders)
+    text = source if callable(source) else None
+    file, further = ("", ()) if callable(source) else check_source(source)
+    read = read_files(file, plain, folders, further)
     threads = block_extents(block, values)
-    own = [source.resolve().parent] if isinstance(source, Path) else []
-    try:
-        options = check_options(compile.options, values)
-        checked = KernelSource(plain, form, *read, compile.defines, options)
-    except ValueError as error:
-        raise UsageError(f"{error}; rename the file, or change the kernel's name") from error
+    own = [path.resolve().parent for path in (file, *further) if isinstance(path, Path)]
+    options, compiler = check_options(compile.options, values), check_compiler(compile.compiler)
     return UserKernel(
-        source=checked,
-        includes=(*own, *folders),
+        source=_source(read, values, plain, form, compile.defines, options, compiler),
+        includes=tuple(dict.fromkeys((*own, *folders))),
         parameters=values,
         constraints=checked_constraints(constraints or {}),
         grid=grid_extents(grid, problem_size, grid_div, threads, values),
         block=threads,
         shared=shared,
+        text=text,
+        any_compiler=compile.compiler is None,
     )

@@ -8,26 +8,55 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
+from typing import get_args
 
 from autotune import files
 from autotune.errors import UsageError
 from autotune.files import limits
-from autotune.records.kernel_record import INCLUDE, KernelSource
+from autotune.records.kernel_record import INCLUDE, CompilerName, KernelSource
+from autotune.user_kernels.geometry import ParameterValues
 
 HEADERS = "include"
 """The folder of headers beside a source that was given as text."""
+
+LONGEST_NAME = 200
+"""Characters of a kernel's name in the name of a file."""
+
+Source = str | Path | Sequence[Path] | Callable[[ParameterValues], str]
+"""CUDA C++ as text; a file; several, of which the first has the kernel and includes the others; or
+a function of the parameters that returns the text of a configuration."""
 
 Texts = tuple[tuple[str, str], ...]
 """The text of each file by its path, relative to the folder that holds all."""
 
 
+def check_source(source: object) -> tuple[str | Path, tuple[Path, ...]]:
+    """The text or file of a kernel, and further files.
+
+    Raises:
+        UsageError: if the source is none of `Source`, or a text looks like a path.
+    """
+    if isinstance(source, Sequence) and not isinstance(source, str) and source:
+        first, *further = source
+        if all(isinstance(path, Path) for path in source):
+            return first, tuple(further)
+    if not isinstance(source, str | Path):
+        raise UsageError(
+            f"source is {source!r}; give CUDA C++ as text, a pathlib.Path, a list of them, or a "
+            "function of the parameters that returns text"
+        )
+    if isinstance(source, str) and "\n" not in source and source.strip().endswith((".cu", ".cuh")):
+        raise UsageError(f"source is the text {source!r}; for a file give pathlib.Path({source!r})")
+    return source, ()
+
+
 def read_files(
-    source: str | Path, name: str, folders: Sequence[Path]
+    source: str | Path, name: str, folders: Sequence[Path], further: Sequence[Path] = ()
 ) -> tuple[str, Texts, tuple[str, ...]]:
     """A source with every header that it reaches in its own folder and in `folders`.
 
@@ -37,25 +66,27 @@ def read_files(
         source: CUDA C++ as text, or the path of a file.
         name: the kernel's name, for the file name of a text.
         folders: folders of headers.
+        further: files that it has to include; their folders are searched too.
 
     Returns:
         The path of the source, all texts, and the folders to search for headers, as such paths.
 
     Raises:
-        UsageError: if the source cannot be read, or is neither text nor a path.
+        UsageError: if a file cannot be read, or a further one is not included.
     """
+    folders = tuple(dict.fromkeys((*folders, *(path.resolve().parent for path in further))))
     if isinstance(source, Path):
         text, path = _read(source), source.resolve()
         headers = _reached(text, (path.parent, *folders))
+        for header in further:
+            if header.resolve() not in headers:
+                raise UsageError(f"{source} does not include {header}; include it, or leave it out")
         root = _common((path.parent, *(header.parent for header in headers)), folders)
         texts = _relatives({path: text, **headers}, root)
         used = [folder for folder in (path.parent, *folders) if folder.is_relative_to(root)]
         return _relative(path, root), texts, _paths(used, root)
-    if not isinstance(source, str):
-        raise UsageError(f"source is {source!r}; give CUDA C++ as text, or a pathlib.Path")
-    if "\n" not in source and source.strip().endswith((".cu", ".cuh")):
-        raise UsageError(f"source is the text {source!r}; for a file give pathlib.Path({source!r})")
-    file = f"{name.rpartition('::')[2]}.cu"
+    source = source.removeprefix("\ufeff")
+    file = f"{name.rpartition('::')[2][:LONGEST_NAME]}.cu"
     headers = _reached(source, folders)
     if not headers:
         return file, ((file, source),), ()
@@ -70,15 +101,16 @@ def unpacked(
     source: KernelSource, further: Sequence[Path] = ()
 ) -> Iterator[tuple[Path, tuple[Path, ...]]]:
     """A temporary folder with a source and its headers, and the folders to search for headers:
-    its own, `further` ones and, if it needs them, those of CUDA."""
+    its own, `further` ones and, if it needs them, those of CUDA, which nvcc finds itself."""
     with source.unpacked() as (folder, folders):
-        yield folder, (*folders, *further, *(() if source.complete else cuda_headers()))
+        own = source.complete or source.compiler == "nvcc"
+        yield folder, (*folders, *further, *(() if own else cuda_headers()))
 
 
 @cache
 def cuda_headers() -> tuple[Path, ...]:
     """The folders of CUDA's own headers, such as `cuda_fp16.h` and `cub/cub.cuh`: those of a
-    toolkit, or of the wheels `nvidia-cuda-runtime` and `nvidia-cuda-cccl`; none without either."""
+    toolkit, or of the wheels of the extra `kernels`; none without either."""
     try:
         from cuda.pathfinder import find_nvidia_header_directory
     except ImportError:
@@ -88,10 +120,17 @@ def cuda_headers() -> tuple[Path, ...]:
 
 
 def _read(source: Path) -> str:
+    """A file's text, without a byte order mark. Other encodings than UTF-8 are those of comments:
+    each of their bytes is taken for a letter."""
     try:
-        return files.read(source, limits.SOURCE).decode().replace("\r\n", "\n")
-    except (OSError, UnicodeDecodeError) as error:
+        data = files.read(source, limits.SOURCE)
+    except OSError as error:
         raise UsageError(f"source {source} cannot be read: {error}") from error
+    try:
+        text = data.decode("utf-8-sig")
+    except UnicodeDecodeError:
+        text = data.decode("latin-1")
+    return text.replace("\r\n", "\n")
 
 
 def _reached(text: str, folders: Sequence[Path]) -> dict[Path, str]:
@@ -128,7 +167,7 @@ def _paths(folders: Iterable[Path], root: Path, below: str = "") -> tuple[str, .
     return tuple(_relative(folder, root, below) for folder in folders)
 
 
-_NAME = re.compile(r"\s*([A-Za-z_]\w*(?:::[A-Za-z_]\w*)*)\s*(?:<(.*)>\s*)?", re.DOTALL)
+_NAME = re.compile(r"\s*([A-Za-z_]\w*(?:::[A-Za-z_]\w*)*)\s*(?:<(.*)>\s*)?(\(.*\))?\s*", re.DOTALL)
 
 _WORD = re.compile(r"[A-Za-z_]\w*")
 
@@ -142,13 +181,16 @@ class Compilation:
     Attributes:
         include: folders of headers. CUDA's own, such as `cuda_fp16.h`, are found by themselves.
         defines: whether the parameters are macros of the source instead of arguments of a template.
-        options: further options of the compiler (NVRTC), such as `--use_fast_math`; none that sets
-            a parameter, the device or folders of headers, or writes files.
+        options: further options of the compiler, such as `--use_fast_math`; none that sets a
+            parameter, the device or folders of headers, or writes files.
+        compiler: `nvrtc` or `nvcc`. None takes NVRTC, and nvcc for a source that NVRTC cannot
+            compile but nvcc can, such as one with host code beside the kernel.
     """
 
     include: Sequence[str | Path] = ()
     defines: bool = False
     options: Sequence[str] = ()
+    compiler: CompilerName | None = None
 
 
 def header_folder(folder: str | Path) -> Path:
@@ -161,6 +203,13 @@ def header_folder(folder: str | Path) -> Path:
     return path.resolve()
 
 
+def check_compiler(compiler: CompilerName | None) -> CompilerName:
+    """The compiler to try first; raises a `UsageError` for an unknown one."""
+    if compiler not in (None, *get_args(CompilerName)):
+        raise UsageError(f"compiler is {compiler!r}; give 'nvrtc' or 'nvcc', or leave it out")
+    return compiler or "nvrtc"
+
+
 def instance_form(name: str, parameters: tuple[str, ...], defines: bool) -> tuple[str, str]:
     """The kernel's name without template arguments, and the form of an instance."""
     match = _NAME.fullmatch(name) if isinstance(name, str) else None
@@ -169,17 +218,16 @@ def instance_form(name: str, parameters: tuple[str, ...], defines: bool) -> tupl
             f"name is {name!r}; give the name of the kernel, such as 'transpose', or with the "
             "parameters that it takes, 'transpose<TILE, ROWS>'"
         )
-    plain, inner = match.groups()
+    plain, inner, signature = match.groups()
     if inner is None:
         inner = "" if defines else ", ".join(parameters)
-    if not inner.strip():  # no template
-        return plain, plain
-    escaped = inner.replace("{", "{{").replace("}", "}}")
+    instance = f"<{inner}>" if inner.strip() else ""  # else no template
+    escaped = f"{instance}{signature or ''}".replace("{", "{{").replace("}", "}}")
 
     def spelt(word: re.Match[str]) -> str:
         return f"{{{word[0]}}}" if word[0] in parameters else word[0]
 
-    return plain, f"{plain}<{_WORD.sub(spelt, escaped)}>"
+    return plain, f"{plain}{_WORD.sub(spelt, escaped)}"
 
 
 _HOST_LEVEL = re.compile(r"-O[0-3]")
@@ -194,6 +242,9 @@ _MACRO = re.compile(r"D|define-macro|U|undefine-macro")
 
 _NESTED = re.compile(r"Xptxas|ptxas-options|Xcompiler|compiler-options")
 """Options whose value is a list of options of another tool."""
+
+_VALUED = re.compile(rf"-[DUI]|--?({_NESTED.pattern})")
+"""Options whose value may be an element of its own that begins with `-`, or that join it."""
 
 _REMEDIES = {
     re.compile(names): remedy
@@ -213,6 +264,10 @@ _REMEDIES = {
             "it reads or writes files beside the kernel; leave it out",
         ),
         (
+            "c|dc|dw|cubin|ptx|fatbin|cuda|E|lib|link|shared|dlink|rdc|relocatable-device-code",
+            "it chooses what the compiler makes, which is one kernel here; leave it out",
+        ),
+        (
             "optf|options-file|ccbin|compiler-bindir|run|clean-targets",
             "it is about other files than the kernel; leave it out",
         ),
@@ -224,17 +279,14 @@ def check_options(options: Sequence[str], macros: Collection[str]) -> tuple[str,
     """The options as the compiler gets them, without those for a host compiler.
 
     Args:
-        options: options of NVRTC or nvcc, an option and its value in one text.
+        options: options of NVRTC or nvcc; a value may be an element of its own.
         macros: the tuned parameters, which no option may define.
 
     Raises:
         UsageError: for what is not a list of options, and for an option that is refused.
     """
-    if isinstance(options, str) or not hasattr(options, "__iter__"):
-        raise _no_options(options)
-    for option in options:
-        if not isinstance(option, str) or not option.startswith("-"):
-            raise _no_options(options)
+    joined = _joined(options)
+    for option in joined:
         for name, value in _named(option):
             macro = re.split(r"\W", value, maxsplit=1)[0]
             if _MACRO.fullmatch(name) and macro in macros:
@@ -244,7 +296,25 @@ def check_options(options: Sequence[str], macros: Collection[str]) -> tuple[str,
             for names, remedy in _REMEDIES.items():
                 if names.fullmatch(name):
                     raise UsageError(f"options has {option!r}: {remedy}")
-    return tuple(option for option in options if not _HOST_LEVEL.fullmatch(option))
+    return tuple(option for option in joined if not _HOST_LEVEL.fullmatch(option))
+
+
+def _joined(options: Sequence[str]) -> list[str]:
+    """Each option with its value in one text."""
+    if isinstance(options, str) or not hasattr(options, "__iter__"):
+        raise _no_options(options)
+    joined: list[str] = []
+    for option in options:
+        if not isinstance(option, str):
+            raise _no_options(options)
+        last = joined[-1] if joined else ""
+        if _VALUED.fullmatch(last) or (last and "=" not in last and not option.startswith("-")):
+            joined[-1] += option if _SHORT.fullmatch(last) else f"={option}"
+        elif option.startswith("-"):
+            joined.append(option)
+        else:
+            raise _no_options(options)
+    return joined
 
 
 def _named(option: str) -> Iterator[tuple[str, str]]:
@@ -259,5 +329,5 @@ def _named(option: str) -> Iterator[tuple[str, str]]:
 def _no_options(options: object) -> UsageError:
     return UsageError(
         f"options is {options!r}; give a list of the compiler's options, such as "
-        "['--use_fast_math'], an option and its value in one text"
+        "['--use_fast_math', '-DN=4096']"
     )

@@ -168,8 +168,10 @@ def check_metrics(metrics: Mapping[str, Metric] | None) -> dict[str, Metric]:
 # Assumed for a kernel that is not compiled yet; few enough for any block size.
 ASSUMED_REGISTERS = 32
 
+
 LARGEST_SOURCE = limits.RECORD // 2
 """Characters of a source, with its headers, that a record keeps."""
+
 
 Combination = tuple[Config, Geometry | str]
 """A configuration with its geometry, or the reason of the constraint that it breaks."""
@@ -302,7 +304,7 @@ class KernelTunable(Tunable[KernelRecord]):
 
     def plan(self, config: Config) -> LaunchPlan:
         """The single launch. Local memory is allowed: a user kernel may use it on purpose."""
-        geometry, template = self.kernel.geometry(config), self.kernel.source.template(config)
+        geometry, template = self.kernel.geometry(config), self.kernel.template(config)
         launch = Launch(template, geometry.grid, geometry.block, geometry.shared, self.arguments)
         return LaunchPlan(config, (launch,), local_memory=True)
 
@@ -337,7 +339,7 @@ class KernelTunable(Tunable[KernelRecord]):
     def _launch(self, config: Config) -> KernelLaunch | None:
         """The launch that a record keeps for a configuration; None if the source is too large, or a
         replay has none."""
-        source = self.kernel.source
+        source = self.kernel.at(config).source
         if not 0 < source.size <= LARGEST_SOURCE:
             return None
         return KernelLaunch(source, self.call, self.kernel.geometry(config))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import shutil
 import threading
 import time
@@ -28,7 +29,7 @@ from support.waiting import HANG_S
 
 import autotune
 from autotune.api.kernels import QUICK_TRIALS
-from autotune.cuda import compiler
+from autotune.cuda import compiler, nvcc
 from autotune.device import Device, find
 from autotune.errors import (
     AutotuneError,
@@ -251,6 +252,40 @@ def test_words_are_template_arguments(runner: OpenedRunner) -> None:
         "saxpy<float, 64, 1>"
     )
     assert runner.works
+
+
+@pytest.mark.skipif(nvcc.version() is None, reason="nvcc is not installed")
+def test_record_of_a_kernel_with_host_code_keeps_nvcc(runner: OpenedRunner) -> None:
+    hosted = f"#include <cstdio>\n{SAXPY}\nint main() {{}}"
+    for _ in range(2):  # the second continues the first
+        with pytest.warns(UserWarning, match="saxpy is compiled by nvcc"):
+            record = tune(source=hosted)
+    assert record.provenance.compiler == nvcc.version()
+    assert record.best.launchable().source.compiler == "nvcc"
+    assert record.best.launchable().plan(record.best.config).main.template.compiler == "nvcc"
+    assert len(runner.measured) == LEGAL
+    wrong = [arguments()[0].view(np.int32), *arguments()[1:]]
+    with (
+        pytest.warns(UserWarning, match="nvcc"),
+        pytest.raises(UsageError, match="argument 0 is an array of int32"),
+    ):
+        tune(source=hosted, arguments=wrong, reference=None)
+
+
+def test_source_may_differ_between_configurations(runner: OpenedRunner) -> None:
+    def source(p: Any, factor: str = "a") -> str:
+        body = SAXPY.replace("EACH", f"{p['EACH']}")
+        return re.sub(r", int \d+>", ">", body).replace("a *", f"{factor} *")
+
+    kernel: dict[str, Any] = {"source": source, "name": "saxpy<THREADS>"}
+    record = tune(**kernel)
+    for entry in record.entries:
+        assert entry.launchable().source.text == source(entry.config.values)
+    assert autotune.best_kernel("saxpy", arguments(), device="gpu:1") == record
+    tune(**kernel)
+    assert len(runner.measured) == LEGAL
+    tune(**{**kernel, "source": lambda p: source(p, "1 * a" if p["THREADS"] == 256 else "a")})
+    assert len(runner.measured) == 2 * LEGAL  # the text of one configuration changed
 
 
 def test_runner_is_opened_with_call_gpu_and_time_limit(runner: OpenedRunner) -> None:

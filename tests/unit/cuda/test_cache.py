@@ -31,7 +31,7 @@ def archive(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setenv("AUTOTUNE_PROGRAMS_DIR", str(tmp_path))
     monkeypatch.setattr(cache, "source_hash", SOURCES.__getitem__)
 
-    def no_compiler() -> None:
+    def no_compiler(*_: object) -> None:
         raise MissingError("no CUDA compiler")
 
     monkeypatch.setattr(compiler, "compiler_version", no_compiler)

@@ -87,7 +87,7 @@ def builds(monkeypatch: pytest.MonkeyPatch) -> list[Template]:
 
     def counted(
         template: Template, arch: str, sources: Path, includes: Sequence[Path], *, here: bool
-    ) -> tuple[bytes | None, str]:
+    ) -> nvrtc.Output:
         seen.append(template)
         return build(template, arch, sources, includes, here=here)
 

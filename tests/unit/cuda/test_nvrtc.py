@@ -87,7 +87,7 @@ def test_compilation_over_the_time_limit_fails(
 ) -> None:
     seen = started(monkeypatch)
     monkeypatch.setattr(nvrtc, "SECONDS", 1.0)
-    cubin, log = own.output(request(text=ENDLESS))
+    cubin, log, _ = own.output(request(text=ENDLESS))
     assert cubin is None
     assert "NVRTC took longer than" in log
     assert seen[0].ended
@@ -101,7 +101,7 @@ def test_compilation_over_the_memory_limit_fails(
     for _ in range(4):
         nested = f"R({nested})"
     ones = f"#define R(x) {', '.join('x' * 32)}\n__device__ int ones[] = {{{nested}}};\n"
-    cubin, log = own.output(request(text=ones + TEXT))
+    cubin, log, _ = own.output(request(text=ones + TEXT))
     assert cubin is None
     assert "memory" in log
 
@@ -114,19 +114,20 @@ def test_stopped_compilation_fails_at_once(own: Helpers, monkeypatch: pytest.Mon
         while thread not in own._busy:
             sleep(0.01)
         own.stop([thread])
-        assert output.result(10) == (None, "error: the compilation was stopped")
+        assert output.result(10) == (None, "error: the compilation was stopped", "")
     assert seen[0].ended
     assert not own._busy
 
 
 def test_helpers_give_what_this_process_gives(own: Helpers) -> None:
-    cubin, log = own.output(request())
+    cubin, log, symbol = own.output(request())
     assert cubin == nvrtc.compiled(request())[0] is not None
+    assert symbol == nvrtc.compiled(request())[2] == "_Z6scaledILi1EEvPf"
     assert "scaled" in log
 
 
 def test_helpers_give_the_errors_of_the_source(own: Helpers) -> None:
-    cubin, log = own.output(request(text="nonsense"))
+    cubin, log, _ = own.output(request(text="nonsense"))
     assert cubin is None
     assert "error" in log
 
@@ -143,7 +144,7 @@ def test_threads_get_their_own_outputs(monkeypatch: pytest.MonkeyPatch) -> None:
     seen, own = started(monkeypatch), Helpers()
     requests = [request(number) for number in range(12)]
     with ThreadPoolExecutor(3) as threads:
-        cubins = [cubin for cubin, _ in threads.map(own.output, requests)]
+        cubins = [cubin for cubin, *_ in threads.map(own.output, requests)]
     own.close()
     assert cubins == [nvrtc.compiled(item)[0] for item in requests]
     assert 1 <= len(seen) <= 3
@@ -153,7 +154,7 @@ def test_a_crash_of_the_compiler_fails_its_program(
     own: Helpers, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(child_process, "PROGRAM", CRASHING.format(end="os.abort()"))
-    assert own.output(request()) == (None, "NVRTC was killed by SIGABRT")
+    assert own.output(request()) == (None, "NVRTC was killed by SIGABRT", "")
     monkeypatch.undo()
     assert own.output(request())[0] is not None
 
@@ -164,7 +165,7 @@ def test_compiler_that_ends_its_process_fails_its_program(
 ) -> None:
     seen = started(monkeypatch)
     monkeypatch.setattr(child_process, "PROGRAM", CRASHING.format(end=end))
-    cubin, log = own.output(request())
+    cubin, log, _ = own.output(request())
     assert (cubin, len(seen)) == (None, 2)
     assert "ended without a message" in log
 
@@ -417,7 +418,7 @@ def test_option_against_the_cache_needs_the_version_with_one(
     from cuda.bindings import nvrtc as bindings
 
     monkeypatch.setattr(bindings, "nvrtcVersion", lambda: (0, *version))
-    assert ("--no-cache" in nvrtc._options()) is known
+    assert ("--no-cache" in nvrtc._known(nvrtc.OPTIONS)) is known
 
 
 CHOSEN = """
@@ -426,7 +427,7 @@ from pathlib import Path
 from autotune.cuda import nvrtc
 from autotune.families.plan import Template
 template = Template("probe.cu", "probe", (("N", 1),))
-cubin, log = nvrtc.build(template, "sm_90a", Path(sys.argv[1]), ())
+cubin, log, _ = nvrtc.build(template, "sm_90a", Path(sys.argv[1]), ())
 print(cubin[:4] if cubin else log, nvrtc.version())
 """
 PROBE = """

@@ -318,3 +318,68 @@ def test_option_outside_the_list_is_refused(option: str) -> None:
 )
 def test_option_of_the_list_is_taken(option: str) -> None:
     assert fault("", option) is None
+
+
+# Compilers
+
+
+def test_record_keeps_the_compiler_and_the_macros_of_a_launch() -> None:
+    source = replace(SOURCE, compiler="nvcc", launch_macros=("kernel_tuner", "grid_size_x"))
+    entry = launchable().best
+    launch = replace(entry.launchable(), source=source)
+    kept = replace(launchable(), entries=(replace(entry, launch=launch),))
+    assert codec.loads(codec.dumps(kept)) == kept
+    (planned,) = launch.plan(entry.config).launches
+    assert planned.template.compiler == "nvcc"
+    assert planned.template.options[-2:] == ("-Dkernel_tuner=1", "-Dgrid_size_x=2")
+
+
+def test_source_for_nvrtc_is_written_as_before() -> None:
+    source = json.loads(codec.dumps(launchable()))["kernel"]["source"]
+    names = "name", "form", "file", "files", "folders", "defines", "options"
+    assert tuple(source) == names
+    assert SOURCE.digest == "ef3e52d2d53a741b4be0324c99859f2ad2fc3300119442566b34f47ca08d662e"
+
+
+def test_entry_keeps_the_source_of_its_configuration() -> None:
+    record = launchable()
+    other = replace(SOURCE, files=(("a/t.cu", '#include "b.cuh"\n// other\n'), SOURCE.files[1]))
+    launch = KernelLaunch(other, CALL, Geometry((1, 1, 1), (8, 8, 1), 0))
+    kept = replace(record, entries=(record.best, replace(record.entries[1], launch=launch)))
+    assert codec.loads(codec.dumps(kept)) == kept
+    assert codec.loads(codec.line(kept)) == kept
+
+
+def test_entry_with_a_source_that_reads_elsewhere_is_refused() -> None:
+    record = launchable()
+    other = replace(SOURCE, files=(("a/t.cu", '#include "b.cuh"\n'), SOURCE.files[1]), folders=())
+    launch = KernelLaunch(other, CALL, Geometry((1, 1, 1), (8, 8, 1), 0))
+    data = json.loads(
+        codec.dumps(
+            replace(record, entries=(record.best, replace(record.entries[1], launch=launch)))
+        )
+    )
+    data["entries"][1]["source"]["files"][0][1] = '#include "/etc/passwd"\n'
+    text = json.dumps(data | {checksum.CHECKSUM: checksum.of(data)}).encode()
+    with pytest.raises(ValueError, match="includes '/etc/passwd'"):
+        codec.loads(text)
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        '#pragma GCC dependency "/etc/passwd"',
+        '_Pragma("GCC dependency \\"/etc/passwd\\"")',
+        '#pragma GCC pch_preprocess "/etc/passwd"',
+        '#pragma GCC /**/ dependency "../../x.h"',
+    ],
+)
+def test_pragma_of_a_host_compiler_that_reads_files_is_refused(line: str) -> None:
+    assert source_fault({"k.cu": f"{line}\n"}, (), ()) is not None
+
+
+def test_unknown_compiler_in_a_record_is_refused() -> None:
+    data = json.loads(codec.dumps(launchable()))
+    data["kernel"]["source"]["compiler"] = "sh"
+    with pytest.raises(ValueError, match=r"source\.compiler: Invalid enum value 'sh'"):
+        codec.loads(json.dumps(data | {checksum.CHECKSUM: checksum.of(data)}).encode())

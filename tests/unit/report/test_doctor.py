@@ -14,7 +14,7 @@ from rich.console import Console
 from support.native_library import library_in
 
 from autotune import settings
-from autotune.cuda import nvrtc
+from autotune.cuda import nvcc, nvrtc
 from autotune.errors import AutotuneError
 from autotune.measure import recording
 from autotune.problem import Problem
@@ -58,10 +58,29 @@ def test_no_compiler_at_all_fails_the_compilation(monkeypatch: pytest.MonkeyPatc
 
 
 def test_kernel_that_does_not_compile_gives_the_reason(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(nvrtc, "build", lambda *_, **__: (None, "catastrophic error: internal"))
+    monkeypatch.setattr(nvrtc, "build", lambda *_, **__: (None, "catastrophic error: internal", ""))
     result = check("compilation")
     assert result.ok is False
     assert "catastrophic error: internal" in result.detail
+
+
+def test_nvcc_and_headers_are_optional(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(nvcc, "version", lambda: None)
+    monkeypatch.setattr(doctor, "cuda_headers", lambda: ())
+    compiler, headers = check("nvcc"), check("CUDA headers")
+    assert (compiler.ok, headers.ok) == (None, None)
+    assert "host code" in compiler.detail
+    assert compiler.remedy.startswith("install a CUDA toolkit")
+    assert headers.detail.startswith("no cuda_fp16.h, crt/mma.h, cub/cub.cuh; ")
+    assert headers.remedy == "pip install 'tile-autotune[kernels]'"
+
+
+def test_headers_of_all_wheels_are_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("cuda_fp16.h", "crt/mma.h", "cccl/cub/cub.cuh"):
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).touch()
+    monkeypatch.setattr(doctor, "cuda_headers", lambda: (tmp_path, tmp_path / "cccl"))
+    assert (check("CUDA headers").ok, check("CUDA headers").remedy) == (True, "")
 
 
 def test_no_driver_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -204,7 +204,7 @@ def test_matmul_that_tunes_elsewhere_runs_what_is_recorded(
 
 def test_only_kept_programs_are_taken(cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     template = Template("naive.cu", "naive", (("VECTOR", 1),))
-    monkeypatch.setattr(compiler, "compiler_version", lambda: "NVRTC 1")
+    monkeypatch.setattr(compiler, "compiler_version", lambda *_: "NVRTC 1")
     monkeypatch.setenv("AUTOTUNE_MODE", "frozen")
     for kept in (cache, None):
         with pytest.raises(FrozenError, match=r"naive.* is not compiled for sm_90"):

@@ -132,7 +132,6 @@ def make_large(path: Path) -> None:
         (Path.mkdir, "directory"),
         (lambda path: path.symlink_to("/dev/zero"), "character device"),
         (make_large, f"{limits.SOURCE + 1} bytes"),
-        (lambda path: path.write_bytes(b"\xff"), "can't decode byte 0xff"),
     ],
 )
 def test_source_of_another_kind_is_refused(
@@ -269,7 +268,7 @@ def test_refused_option_names_what_takes_its_place(option: str, remedy: str) -> 
     assert remedy in str(raised.value)
 
 
-@pytest.mark.parametrize("options", ["-G", ["fast"], [7], 7, ["-Xptxas", "v"]])
+@pytest.mark.parametrize("options", ["-G", ["fast"], [7], 7, ["v", "-Xptxas"]])
 def test_other_values_are_no_options(options: Any) -> None:
     with pytest.raises(UsageError, match="give a list of the compiler's options"):
         check_options(options, [])

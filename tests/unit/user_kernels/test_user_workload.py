@@ -290,7 +290,7 @@ def test_tolerances_may_differ_by_argument() -> None:
 def test_tolerance_of_no_array_is_refused() -> None:
     y, x, a, n = arguments()
     with pytest.raises(UsageError, match=r"rtol .* argument 2; the arrays are arguments 0, 1"):
-        work_of("saxpy", [y, x, a, n], None, Verification(rtol={2: 0.5}))
+        Verification(rtol={2: 0.5}).require([y, x, a, n], None)
     with pytest.raises(UsageError, match="atol is -1"):
         Verification(atol={0: -1})
 
