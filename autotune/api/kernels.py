@@ -33,13 +33,7 @@ from autotune.problem.call import KernelCall
 from autotune.records import KernelRecord, Store
 from autotune.tuning.options import Search
 from autotune.tuning.pipeline import Compile
-from autotune.user_kernels.arguments import (
-    ContentOf,
-    call_of,
-    constants_of,
-    in_own_library,
-    on_hosts,
-)
+from autotune.user_kernels.arguments import ContentOf, call_of, in_own_library, on_hosts
 from autotune.user_kernels.checks import Places, check_signature, macros_kept, variables_filled
 from autotune.user_kernels.definition import UserKernel, define_kernel
 from autotune.user_kernels.geometry import Divisor, Extents, SharedBytes
@@ -158,8 +152,7 @@ def tune_kernel(
         return replay(tunable, recorded, store, limited, progress)
     first = reference is None
     record = _measured(
-        *(tunable, work, store, limited, on_hosts(arguments), constants_of(constants)),
-        *(device, verify, first, progress),
+        tunable, work, store, limited, on_hosts(arguments), device, verify, first, progress
     )
     if recording is not None:
         save_recording(record, store, Path(recording))
@@ -194,7 +187,6 @@ def _measured(
     store: Store,
     search: Search,
     arguments: Sequence[object],
-    constants: Mapping[str, Array],
     device: DeviceLike,
     verify: Verification,
     first: bool,
@@ -211,7 +203,7 @@ def _measured(
     from autotune.user_kernels import bench
 
     with compiling(tunable.kernel) as (compile, places):
-        compile = checked(tunable, arguments, constants, resolved.arch, compile, places)
+        compile = checked(tunable, arguments, work.constants, resolved.arch, compile, places)
         if first:
             work = stand_in(tunable, work, index, compile, verify)
         tunable = replace(tunable, verified=work.verified)

@@ -12,10 +12,11 @@ from autotune.errors import UsageError
 from autotune.problem.call import TEXTURE, ArrayText, dtype_text
 from autotune.problem.integers import ceil_div
 
-ADDRESSES: tuple[str, ...] = ("clamp", "border", "wrap", "mirror")
-FILTERS: tuple[str, ...] = ("point", "linear")
-READS: tuple[str, ...] = ("element", "normalized")
-
+_WORDS = {
+    "address": ("clamp", "border", "wrap", "mirror"),
+    "filter": ("point", "linear"),
+    "read": ("element", "normalized"),
+}
 _FORMATS = {
     **{"uint8": "UNSIGNED_INT8", "uint16": "UNSIGNED_INT16", "uint32": "UNSIGNED_INT32"},
     **{"int8": "SIGNED_INT8", "int16": "SIGNED_INT16", "int32": "SIGNED_INT32"},
@@ -24,7 +25,7 @@ _FORMATS = {
 """`CU_AD_FORMAT_...` of the driver by NumPy types."""
 
 # CUDA programming guide, technical specifications: textures bound to linear memory.
-LONGEST, WIDEST, HIGHEST, LARGEST_PITCH = 2**27, 131072, 65000, 2097120
+_LONGEST, _WIDEST, _HIGHEST = 2**27, 131072, 65000
 PITCH = 512
 """Bytes that the start of each row is a multiple of; the driver asks for 32."""
 
@@ -68,8 +69,8 @@ class Texture:
             raise UsageError(f"texture: {fault}")
 
     def _fault(self) -> str | None:
-        """What CUDA does not have, and what to do; None if it can be made."""
-        for name, words in (("address", ADDRESSES), ("filter", FILTERS), ("read", READS)):
+        """A message about what CUDA does not have; None if the texture can be made."""
+        for name, words in _WORDS.items():
             if (value := getattr(self, name)) not in words:
                 return f"{name} is {value!r}; give one of {', '.join(words)}"
         array = self.array
@@ -81,7 +82,8 @@ class Texture:
         if element.name not in _FORMATS or channels not in (1, 2, 4):
             legal = f"1, 2 or 4 of {', '.join(_FORMATS)}"
             return f"elements of {dtype_text(array.dtype)}; CUDA has {legal}"
-        if array.size > LONGEST if array.ndim == 1 else self._beyond():
+        *rows, columns = array.shape
+        if columns > (_WIDEST if rows else _LONGEST) or max(rows, default=1) > _HIGHEST:
             return f"shape {array.shape}; CUDA reads 2^27 elements, or 65000 rows of 131072"
         if array.ndim == 1 and (self.filter, self.normalized) != ("point", False):
             return "a vector is read by index alone; give a matrix, such as array.reshape(1, -1)"
@@ -109,11 +111,7 @@ class Texture:
     @property
     def pitch(self) -> int:
         """Bytes from a row of a matrix to the next on the device."""
-        return ceil_div(int(self.array[0].nbytes), PITCH) * PITCH
-
-    def _beyond(self) -> bool:
-        rows, columns = self.array.shape
-        return columns > WIDEST or rows > HIGHEST or self.pitch > LARGEST_PITCH
+        return ceil_div(self.array.nbytes // len(self.array), PITCH) * PITCH
 
     def __str__(self) -> str:
         """The texture in the text of a call, such as `texture(float32[480,640],clamp,linear)`."""
@@ -133,7 +131,7 @@ class Texture:
         return padded.reshape(-1)
 
     def descriptors(self, cuda: Any, address: int) -> tuple[Any, Any]:
-        """What `cuTexObjectCreate` takes of an array that lies at an address.
+        """The arguments of `cuTexObjectCreate` for an array at an address.
 
         Args:
             cuda: `cuda.bindings.driver`.

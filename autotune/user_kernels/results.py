@@ -191,7 +191,7 @@ def _as_results(results: object, arguments: Sequence[object]) -> list[Any]:
 def expected_array(
     place: int,
     result: object,
-    argument: object,
+    argument: Any,
     verify: Verification,
     source: str = "the reference",
 ) -> ExpectedArray:
@@ -204,23 +204,19 @@ def expected_array(
             f"{source} expects shape {values.shape} in argument {place}, which has {shape}; "
             "return None for arguments that are not outputs, and arrays of the arguments' shapes"
         )
-    array: Array = in_memory_order(argument)
-    values = values.T if array is not argument else values
-    if (names := array.dtype.names) != values.dtype.names:
-        raise UsageError(
-            f"{source} expects {values.dtype} in argument {place}, an array of {array.dtype}; "
-            "return that type"
-        )
-    if names:
-        fields = {
-            name: expected_array(place, values[name], array[name], verify, source) for name in names
-        }
-        return ExpectedArray(np.ascontiguousarray(values), 0.0, 0.0, fields)
     if not _holds(argument.dtype, values):
         raise UsageError(
             f"{source} expects {values.dtype} in argument {place}, an array of "
             f"{argument.dtype}, which cannot hold it; return that type"
         )
+    if column_major(argument):
+        values, argument = values.T, argument.T
+    if names := argument.dtype.names:
+        fields = {
+            name: expected_array(place, values[name], argument[name], verify, source)
+            for name in names
+        }
+        return ExpectedArray(np.ascontiguousarray(values), 0.0, 0.0, fields)
     if count := int(np.isnan(values).sum()):
         raise UsageError(
             f"{source} expects NaN in {count} elements of argument {place}: nothing can be "
@@ -251,6 +247,8 @@ def as_bytes(array: Array) -> Array:
 
 def _holds(dtype: np.dtype[Any], values: Array) -> bool:
     """Whether an array of that type can hold the values; floating-point types may round them."""
+    if dtype.names:
+        return values.dtype.names == dtype.names
     if values.dtype.kind not in "iubfc":
         return False
     if dtype.kind in "fc":
@@ -282,7 +280,7 @@ def reads(
 def different(array: Array) -> Array:
     """An array of that type and shape that differs from `array` in every element."""
     if array.dtype.names:
-        changed = array.copy(order="K")
+        changed: Array = array.copy(order="K")
         for name in array.dtype.names:
             changed[name] = different(array[name])
         return changed

@@ -12,7 +12,7 @@ from autotune.errors import UsageError
 from autotune.families.plan import Argument
 from autotune.problem.call import KernelCall
 from autotune.records.kernel_record import word_of
-from autotune.user_kernels.arguments import ContentOf, as_they_lie, call_of, launch_arguments
+from autotune.user_kernels.arguments import ContentOf, call_of, constants_of, launch_arguments
 from autotune.user_kernels.results import (
     Array,
     ExpectedArray,
@@ -64,7 +64,7 @@ class Workload:
         buffers: the array arguments.
         verified: the configuration whose results are expected; empty if a reference gave them.
         textures: the texture arguments by their symbols in a plan.
-        constants: the bytes of `__constant__` variables by their names in C++.
+        constants: the contents of `__constant__` variables by their names in C++.
     """
 
     call: KernelCall
@@ -107,7 +107,7 @@ def workload(
     Raises:
         UsageError: for invalid arguments or expected arrays.
     """
-    made = unverified(name, arguments, constants)
+    work = unverified(name, arguments, constants)
     results = run_reference(reference, arguments)
     outputs = {
         place: expected_array(place, result, argument, verify)
@@ -120,7 +120,7 @@ def workload(
             "nothing fulfils; return the expected array in the place of each output"
         )
     buffers = []
-    for buffer in made.buffers:
+    for buffer in work.buffers:
         expected = outputs.get(buffer.place)
         if expected is None:
             buffers.append(buffer)
@@ -131,7 +131,7 @@ def workload(
             assert isinstance(argument, np.ndarray)
             poison = as_bytes(different(expected.values.astype(argument.dtype)))
             buffers.append(replace(buffer, before=poison, expected=expected, written=True))
-    return replace(made, buffers=tuple(buffers))
+    return replace(work, buffers=tuple(buffers))
 
 
 def unverified(
@@ -158,7 +158,7 @@ def unverified(
         for place, argument in enumerate(arguments)
         if isinstance(argument, Texture)
     }
-    contents = as_they_lie(constants)
+    contents = constants_of(constants)
     return Workload(call, in_plan, tuple(buffers), textures=textures, constants=contents)
 
 

@@ -14,7 +14,7 @@ from autotune.cuda.textures import Texture
 from autotune.measure import bench
 from autotune.measure.objective import HOT, BestTimes, Objective
 from autotune.measure.runner import Candidate
-from autotune.measure.session import Run
+from autotune.measure.session import Run, TextureObject
 from autotune.measure.timing import Samples, WarmRun
 from autotune.measure.worker import PendingBench
 from autotune.user_kernels.bench import KernelBench
@@ -86,9 +86,9 @@ class FakeSession:
     def free_bytes(self) -> int:
         return self._free
 
-    def texture(self, texture: Texture) -> int:
+    def texture(self, texture: Texture) -> TextureObject:
         self.textures.append(texture)
-        return 1000 + len(self.textures)
+        return TextureObject(1000 + len(self.textures), 0, texture.content())
 
     def bind(
         self, candidate: Candidate, constants: Mapping[str, NDArray[Any]]
