@@ -38,15 +38,14 @@ class Texture:
 
         arguments=[out, autotune.Texture(image, filter="linear"), numpy.int32(width)]
 
-    The kernel takes a `cudaTextureObject_t`. A vector is linear memory, for `tex1Dfetch`, which
-    takes indices only. A matrix is pitched memory, for `tex2D(texture, x, y)`, with x along its
-    rows; the centre of the first element is at 0.5, 0.5. The reference gets the array itself.
-    CUDA arrays, and with them 3D, layered and mipmapped textures, are not supported.
+    The kernel takes a `cudaTextureObject_t`. A vector is linear memory, read by `tex1Dfetch`; a
+    matrix is pitched memory, read by `tex2D(texture, x, y)` with x along its rows. The reference
+    gets the array.
 
     Attributes:
-        array: a NumPy array of one or two axes, in C order. Elements are integers of 8 to 32 bits,
-            float16, float32, complex64, or structures of 1, 2 or 4 of one of these, such as float4.
-            At most 2^27 elements of a vector, 131072 columns and 65000 rows of a matrix.
+        array: a NumPy array in C order, a vector of at most 2^27 elements or a matrix of at most
+            65000 rows of 131072. Elements are integers of 8 to 32 bits, float16, float32, or
+            structures of 1, 2 or 4 of one of these, such as float4; complex64 is two floats.
         address: what is read outside of a matrix: `clamp`, the nearest element; `border`, zeros;
             `wrap` and `mirror`, the matrix repeated, with normalized coordinates only.
         filter: `point`, the element; `linear`, interpolated between four of a matrix.

@@ -9,7 +9,6 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, SupportsInt, TypeVar
 
 from autotune import settings
@@ -29,7 +28,6 @@ if TYPE_CHECKING:
 
 Constants = Mapping[str, "NDArray[Any]"]
 """The contents of `__constant__` variables by their names in C++, without gaps."""
-NO_CONSTANTS: Constants = MappingProxyType({})
 
 
 PCI_LENGTH = 32
@@ -226,7 +224,7 @@ class Session(ABC):
         return TextureObject(int(handle), memory, content)
 
     def bind(
-        self, candidate: Candidate, constants: Constants = NO_CONSTANTS
+        self, candidate: Candidate, constants: Constants | None = None
     ) -> Callable[[Values], Run]:
         """Loads the candidate's programs and fills their `constants`; returns a function that makes
         a run with given values."""
@@ -269,7 +267,7 @@ class Session(ABC):
         shared: int,
         *,
         dependent: bool = False,
-        constants: Constants = NO_CONSTANTS,
+        constants: Constants | None = None,
     ) -> LoadedKernel:
         """Loads a program's kernel, with parameters of these types, for launches on the stream.
 
@@ -284,7 +282,7 @@ class Session(ABC):
         cuda, checked = self._bindings, self.checked
         module = checked(cuda.cuModuleLoadData(program.cubin))
         try:
-            contents = placed(program, constants)
+            contents = placed(program, constants or {})
         except ValueError as error:
             raise self.Error(str(error)) from error
         for symbol, array in contents:

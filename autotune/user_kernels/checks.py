@@ -12,7 +12,6 @@ import re
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from types import MappingProxyType
 
 import numpy as np
 
@@ -103,7 +102,7 @@ def check_signature(
     arguments: Sequence[object],
     arch: str,
     places: tuple[Path, tuple[Path, ...]],
-    contents: Mapping[str, Array] = MappingProxyType({}),
+    contents: Mapping[str, Array],
 ) -> None:
     """Refuses arguments that an instance of the kernel does not take, and contents that do not fit
     their `__constant__` variable.

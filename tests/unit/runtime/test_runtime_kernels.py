@@ -339,11 +339,15 @@ def test_values_of_many_bytes_reach_the_kernel(case: Case, seen: list[Any]) -> N
 @pytest.mark.parametrize(
     ("place", "value", "message"),
     [
-        (1, 5, r"argument 1 is 5; the kernel takes struct16\{tag:int8@0,at:float64@8\}: give a "),
-        (1, np.zeros((), [("tag", "i1"), ("at", "f8")])[()], "the kernel takes struct16"),
-        (1, np.zeros(1, POINT), "the kernel takes struct16"),
+        (1, 5, r"1 is 5; the kernel takes the NumPy structure struct16\{tag:int8@0,at:float64@8\}"),
+        (
+            1,
+            np.zeros((), [("tag", "i1"), ("at", "f8")])[()],
+            "the kernel takes the NumPy structure",
+        ),
+        (1, np.zeros(1, POINT), "the kernel takes the NumPy structure"),
         (2, "x", "argument 2 is str; the kernel takes a complex64"),
-        (3, Texture(np.zeros(4, np.float32)), "Texture; the kernel takes the handle of a texture"),
+        (3, Texture(np.zeros(4, np.float32)), r"Texture; the kernel takes a texture\("),
     ],
 )
 def test_value_that_does_not_fit_is_refused(
