@@ -78,9 +78,9 @@ class Texture:
         if not array.flags.c_contiguous:
             return "the array is not in C order; give numpy.ascontiguousarray(array)"
         element, channels = self._texel
-        if element.name not in _FORMATS or channels not in (1, 2, 4):
+        if element.name not in _FORMATS or not element.isnative or channels not in (1, 2, 4):
             legal = f"1, 2 or 4 of {', '.join(_FORMATS)}"
-            return f"elements of {dtype_text(array.dtype)}; CUDA has {legal}"
+            return f"elements of {array.dtype}; CUDA has {legal}"
         *rows, columns = array.shape
         if columns > (_WIDEST if rows else _LONGEST) or max(rows, default=1) > _HIGHEST:
             return f"shape {array.shape}; CUDA reads 2^27 elements, or 65000 rows of 131072"

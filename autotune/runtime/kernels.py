@@ -443,12 +443,14 @@ def _filled(program: Program, constants: Mapping[str, NDArray[Any]], gpu: Gpu) -
 
 def _number(name: str, value: Any, place: int) -> int | float | bytes:
     """A number or structure as the driver takes it, in the type of that NumPy name."""
-    if structure_bytes(name):
-        if getattr(value, "ndim", 1) or dtype_text(value.dtype) != name:
+    if name.startswith("struct"):
+        import numpy as np
+
+        if not isinstance(value, np.void) or dtype_text(value.dtype) != name:
             raise ArrayError(
                 f"{word_of(place)} is {value!r}; the kernel takes the NumPy structure {name}"
             )
-        return bytes(value.tobytes())
+        return value.tobytes()
     if name.startswith("complex") and hasattr(value, "__complex__"):
         import numpy as np
 
