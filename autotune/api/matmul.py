@@ -275,16 +275,16 @@ def _tuned(
     """A user kernel in a recorded configuration, compiled or taken from the cache, and loaded."""
     from autotune.cuda import compiler
     from autotune.runtime.kernels import TunedKernel
-    from autotune.user_kernels.arguments import as_they_lie, call_of
+    from autotune.user_kernels.arguments import call_of, constants_of
     from autotune.user_kernels.source import unpacked
 
     launch = entry.launchable()
-    given = call_of(launch.call.name, (), constants).constants
-    if given != launch.call.constants:
+    texts = call_of(launch.call.name, (), constants).constants
+    if texts != launch.call.constants:
         wanted = ", ".join(launch.call.constants) or "none"
         raise UsageError(
-            f"{launch.call} is loaded with constants={', '.join(given) or 'none'}; it was tuned "
-            f"with {wanted}: give these"
+            f"the constants are {', '.join(texts) or 'none'}; {launch.call.name} was tuned with "
+            f"{wanted}: give them as constants={{name: array}}"
         )
     own, ordinal = runtime.current().runtime, ordinal_of(device)
     if ordinal is None:
@@ -300,7 +300,7 @@ def _tuned(
         )
     if isinstance(program, CompileFailure):
         raise AutotuneError(f"{entry.config} does not compile for {gpu.arch}: {program.reason}")
-    return TunedKernel(own, ordinal, launch.call, plan, program, as_they_lie(constants))
+    return TunedKernel(own, ordinal, launch.call, plan, program, constants_of(constants))
 
 
 def warmup(

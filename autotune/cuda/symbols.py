@@ -32,12 +32,12 @@ class Variable(NamedTuple):
 
 def constants(cubin: bytes) -> list[Variable]:
     """The `__constant__` variables of a cubin; none of other data."""
-    found = sections(cubin)
-    if CONSTANTS not in found:
+    parts = sections(cubin)
+    if CONSTANTS not in parts:
         return []
-    names, section = found[".strtab"], [*found].index(CONSTANTS)
+    names, section = parts[".strtab"], [*parts].index(CONSTANTS)
     variables = []
-    for name, info, _, place, _, size in _ENTRY.iter_unpack(found[".symtab"]):
+    for name, info, _, place, _, size in _ENTRY.iter_unpack(parts[".symtab"]):
         if (info & 0xF, place) == (_OBJECT, section):
             symbol = names[name : names.index(b"\0", name)].decode()
             variables.append(Variable(readable(symbol), symbol, size))

@@ -12,10 +12,11 @@ from autotune.errors import UsageError
 from autotune.problem.call import TEXTURE, ArrayText, dtype_text
 from autotune.problem.integers import ceil_div
 
-ADDRESSES: tuple[str, ...] = ("clamp", "border", "wrap", "mirror")
-FILTERS: tuple[str, ...] = ("point", "linear")
-READS: tuple[str, ...] = ("element", "normalized")
-
+_WORDS = {
+    "address": ("clamp", "border", "wrap", "mirror"),
+    "filter": ("point", "linear"),
+    "read": ("element", "normalized"),
+}
 _FORMATS = {
     **{"uint8": "UNSIGNED_INT8", "uint16": "UNSIGNED_INT16", "uint32": "UNSIGNED_INT32"},
     **{"int8": "SIGNED_INT8", "int16": "SIGNED_INT16", "int32": "SIGNED_INT32"},
@@ -24,7 +25,7 @@ _FORMATS = {
 """`CU_AD_FORMAT_...` of the driver by NumPy types."""
 
 # CUDA programming guide, technical specifications: textures bound to linear memory.
-LONGEST, WIDEST, HIGHEST, LARGEST_PITCH = 2**27, 131072, 65000, 2097120
+_LONGEST, _WIDEST, _HIGHEST = 2**27, 131072, 65000
 PITCH = 512
 """Bytes that the start of each row is a multiple of; the driver asks for 32."""
 
@@ -37,15 +38,14 @@ class Texture:
 
         arguments=[out, autotune.Texture(image, filter="linear"), numpy.int32(width)]
 
-    The kernel takes a `cudaTextureObject_t`. A vector is linear memory, for `tex1Dfetch`, which
-    takes indices only. A matrix is pitched memory, for `tex2D(texture, x, y)`, with x along its
-    rows; the centre of the first element is at 0.5, 0.5. The reference gets the array itself.
-    CUDA arrays, and with them 3D, layered and mipmapped textures, are not supported.
+    The kernel takes a `cudaTextureObject_t`. A vector is linear memory, read by `tex1Dfetch`; a
+    matrix is pitched memory, read by `tex2D(texture, x, y)` with x along its rows. The reference
+    gets the array.
 
     Attributes:
-        array: a NumPy array of one or two axes, in C order. Elements are integers of 8 to 32 bits,
-            float16, float32, complex64, or structures of 1, 2 or 4 of one of these, such as float4.
-            At most 2^27 elements of a vector, 131072 columns and 65000 rows of a matrix.
+        array: a NumPy array in C order, a vector of at most 2^27 elements or a matrix of at most
+            65000 rows of 131072. Elements are integers of 8 to 32 bits, float16, float32, or
+            structures of 1, 2 or 4 of one of these, such as float4; complex64 is two floats.
         address: what is read outside of a matrix: `clamp`, the nearest element; `border`, zeros;
             `wrap` and `mirror`, the matrix repeated, with normalized coordinates only.
         filter: `point`, the element; `linear`, interpolated between four of a matrix.
@@ -68,8 +68,8 @@ class Texture:
             raise UsageError(f"texture: {fault}")
 
     def _fault(self) -> str | None:
-        """What CUDA does not have, and what to do; None if it can be made."""
-        for name, words in (("address", ADDRESSES), ("filter", FILTERS), ("read", READS)):
+        """A message about what CUDA does not have; None if the texture can be made."""
+        for name, words in _WORDS.items():
             if (value := getattr(self, name)) not in words:
                 return f"{name} is {value!r}; give one of {', '.join(words)}"
         array = self.array
@@ -78,10 +78,11 @@ class Texture:
         if not array.flags.c_contiguous:
             return "the array is not in C order; give numpy.ascontiguousarray(array)"
         element, channels = self._texel
-        if element.name not in _FORMATS or channels not in (1, 2, 4):
+        if element.name not in _FORMATS or not element.isnative or channels not in (1, 2, 4):
             legal = f"1, 2 or 4 of {', '.join(_FORMATS)}"
-            return f"elements of {dtype_text(array.dtype)}; CUDA has {legal}"
-        if array.size > LONGEST if array.ndim == 1 else self._beyond():
+            return f"elements of {array.dtype}; CUDA has {legal}"
+        *rows, columns = array.shape
+        if columns > (_WIDEST if rows else _LONGEST) or max(rows, default=1) > _HIGHEST:
             return f"shape {array.shape}; CUDA reads 2^27 elements, or 65000 rows of 131072"
         if array.ndim == 1 and (self.filter, self.normalized) != ("point", False):
             return "a vector is read by index alone; give a matrix, such as array.reshape(1, -1)"
@@ -109,11 +110,7 @@ class Texture:
     @property
     def pitch(self) -> int:
         """Bytes from a row of a matrix to the next on the device."""
-        return ceil_div(int(self.array[0].nbytes), PITCH) * PITCH
-
-    def _beyond(self) -> bool:
-        rows, columns = self.array.shape
-        return columns > WIDEST or rows > HIGHEST or self.pitch > LARGEST_PITCH
+        return ceil_div(self.array.nbytes // len(self.array), PITCH) * PITCH
 
     def __str__(self) -> str:
         """The texture in the text of a call, such as `texture(float32[480,640],clamp,linear)`."""
@@ -133,7 +130,7 @@ class Texture:
         return padded.reshape(-1)
 
     def descriptors(self, cuda: Any, address: int) -> tuple[Any, Any]:
-        """What `cuTexObjectCreate` takes of an array that lies at an address.
+        """The arguments of `cuTexObjectCreate` for an array at an address.
 
         Args:
             cuda: `cuda.bindings.driver`.

@@ -212,6 +212,7 @@ def kernel_document(library: KernelLibrary, files: Mapping[str, str]) -> dict[st
             "function": library.functions[kernel.call],
             "call": str(kernel.call),
             "arguments": list(kernel.call.arguments),
+            **({"constants": list(kernel.call.constants)} if kernel.call.constants else {}),
             "device": kernel.device.to_json(),
             "config": str(kernel.entry.config),
             "params": kernel.entry.config.values,

@@ -9,8 +9,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, Protocol, SupportsInt, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, SupportsInt, TypeVar
 
 from autotune import settings
 from autotune.cuda import bindings, launches
@@ -28,8 +27,7 @@ if TYPE_CHECKING:
     from autotune.cuda.textures import Texture
 
 Constants = Mapping[str, "NDArray[Any]"]
-"""The bytes of `__constant__` variables by their names in C++."""
-NO_CONSTANTS: Constants = MappingProxyType({})
+"""The contents of `__constant__` variables by their names in C++, without gaps."""
 
 
 PCI_LENGTH = 32
@@ -101,22 +99,13 @@ class LoadedKernel:
         return configuration
 
 
-@dataclass(frozen=True)
-class TextureObject:
-    """A texture object, which lives as long as the process; `int` gives its handle.
-
-    Attributes:
-        handle: the CUtexObject.
-        memory: the memory that it reads.
-        content: what that memory holds, as long as the upload may be under way.
-    """
+class TextureObject(NamedTuple):
+    """The handle of a texture object, which is never destroyed, its memory, and what is uploaded
+    there."""
 
     handle: int
     memory: SupportsInt
     content: NDArray[Any]
-
-    def __int__(self) -> int:
-        return self.handle
 
 
 class Mark(Protocol):
@@ -234,12 +223,12 @@ class Session(ABC):
         content = texture.content()
         memory = self.allocate(content.nbytes)
         self.upload(int(memory), content)
-        described = texture.descriptors(self._bindings, int(memory))
-        handle = int(self.checked(self._bindings.cuTexObjectCreate(*described, None)))
-        return TextureObject(handle, memory, content)
+        descriptors = texture.descriptors(self._bindings, int(memory))
+        handle = self.checked(self._bindings.cuTexObjectCreate(*descriptors, None))
+        return TextureObject(int(handle), memory, content)
 
     def bind(
-        self, candidate: Candidate, constants: Constants = NO_CONSTANTS
+        self, candidate: Candidate, constants: Constants | None = None
     ) -> Callable[[Values], Run]:
         """Loads the candidate's programs and fills their `constants`; returns a function that makes
         a run with given values."""
@@ -282,7 +271,7 @@ class Session(ABC):
         shared: int,
         *,
         dependent: bool = False,
-        constants: Constants = NO_CONSTANTS,
+        constants: Constants | None = None,
     ) -> LoadedKernel:
         """Loads a program's kernel, with parameters of these types, for launches on the stream.
 
@@ -291,16 +280,13 @@ class Session(ABC):
             types: types of the kernel's parameters.
             shared: dynamic shared memory in bytes.
             dependent: whether launches are dependent (programmatic dependent launch).
-            constants: the contents of `__constant__` variables, which no kernel can write, so that
-                they are uploaded once; each has to live until then.
-
-        Raises:
-            Exception: `Error`, for contents larger than their variable, or if the driver refuses.
+            constants: the contents of variables, which no kernel can write, so that they are
+                uploaded once; each has to live until then.
         """
         cuda, checked = self._bindings, self.checked
         module = checked(cuda.cuModuleLoadData(program.cubin))
         try:
-            contents = placed(program, constants)
+            contents = placed(program, constants or {})
         except ValueError as error:
             raise self.Error(str(error)) from error
         for symbol, array in contents:

@@ -277,16 +277,15 @@ def dtype_text(dtype: Any) -> str:
         return str(ArrayText(dtype_text(base), shape))
     if dtype.names is None:
         return str(dtype.name)
-    fields = ((name, *dtype.fields[name][:2]) for name in dtype.names)
+    fields = ((re.sub(r"\W", "_", name), *dtype.fields[name][:2]) for name in dtype.names)
     members = ",".join(f"{name}:{dtype_text(kind)}@{offset}" for name, kind, offset in fields)
     return f"struct{dtype.itemsize}{{{shortened(members)}}}"
 
 
 def shortened(text: str) -> str:
-    """A text, or its hash if it is long or has control characters."""
-    if len(text) <= LONGEST_TEXT and text.isprintable():
-        return text
-    return f"#{sha256(text.encode()).hexdigest()[:16]}"
+    """A text, or its hash if it is long."""
+    digest = sha256(text.encode()).hexdigest()[:16]
+    return text if len(text) <= LONGEST_TEXT else f"#{digest}"
 
 
 TEXTURE = "texture("

@@ -17,7 +17,6 @@ from autotune.problem import SWIGLU, Problem
 from autotune.problem.call import (
     FURTHER,
     MATRICES,
-    TEXTURE,
     ArrayText,
     Call,
     KernelCall,
@@ -49,7 +48,6 @@ import struct
 from collections.abc import Sequence
 from dataclasses import replace
 from hashlib import sha256
-from types import MappingProxyType
 
 KEPT_LAUNCHES = 256
 """Calls of a user kernel with the same addresses and numbers that stay bound."""
@@ -293,9 +291,8 @@ class TunedKernel:
         call: KernelCall,
         plan: LaunchPlan,
         program: Program,
-        constants: Mapping[str, NDArray[Any]] = MappingProxyType({}),
+        constants: Mapping[str, NDArray[Any]] | None = None,
     ) -> None:
-        """Loads the kernel; `constants` are the bytes of its `__constant__` variables."""
         if constants:
             program = _filled(program, constants, runtime.gpu(ordinal))
         self.call, self.plan, self.program = call, plan, program
@@ -446,21 +443,20 @@ def _filled(program: Program, constants: Mapping[str, NDArray[Any]], gpu: Gpu) -
 
 def _number(name: str, value: Any, place: int) -> int | float | bytes:
     """A number or structure as the driver takes it, in the type of that NumPy name."""
-    if size := structure_bytes(name):
-        own = getattr(value, "dtype", None)
-        if getattr(value, "ndim", 1) or own is None or dtype_text(own) != name:
+    if name.startswith("struct"):
+        import numpy as np
+
+        if not isinstance(value, np.void) or dtype_text(value.dtype) != name:
             raise ArrayError(
-                f"{word_of(place)} is {value!r}; the kernel takes {name}: give a NumPy structure "
-                f"of these fields and {size} bytes"
+                f"{word_of(place)} is {value!r}; the kernel takes the NumPy structure {name}"
             )
-        return bytes(value.tobytes())
+        return value.tobytes()
     if name.startswith("complex") and hasattr(value, "__complex__"):
         import numpy as np
 
         return bytes(np.dtype(name).type(value).tobytes())
     if not hasattr(value, "__float__") or getattr(value, "ndim", False):
-        wanted = "the handle of a texture object" if name.startswith(TEXTURE) else f"a {name}"
-        raise ArrayError(f"{word_of(place)} is {type(value).__name__}; the kernel takes {wanted}")
+        raise ArrayError(f"{word_of(place)} is {type(value).__name__}; the kernel takes a {name}")
     if name == "float16":
         import numpy as np
 

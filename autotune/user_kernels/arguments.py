@@ -34,37 +34,25 @@ def call_of(
         UsageError: for an argument that is neither an array, a NumPy number nor a texture.
     """
     texts = (_text(f"argument {place}", argument) for place, argument in enumerate(arguments))
-    filled = sorted(constants_of(constants).items())
-    named = (f"{name}:{_text(f'constant {name}', content)}" for name, content in filled)
-    return KernelCall(name, tuple(texts), tuple(named))
+    contents = sorted(constants_of(constants).items())
+    variables = (f"{variable}:{_text(variable, array)}" for variable, array in contents)
+    return KernelCall(name, tuple(texts), tuple(variables))
 
 
 def constants_of(constants: ContentOf | None) -> dict[str, Array]:
-    """The contents of variables as NumPy arrays.
+    """The contents of variables as NumPy arrays without gaps, in the order of their memory.
 
     Raises:
         UsageError: for anything but arrays and NumPy numbers by their names.
     """
-    if constants is not None and not isinstance(constants, Mapping):
-        raise UsageError(f"constants is {constants!r}; give a mapping from names to arrays")
     contents = {}
-    for name, content in (constants or {}).items():
+    for name, content in dict(constants or {}).items():
         host = on_host(content, f"constant {name}")
         if not isinstance(host, np.ndarray | np.generic):
-            raise UsageError(
-                f"constant {name} is {host!r}; give a NumPy array, or a NumPy number of the "
-                "variable's type"
-            )
-        contents[str(name).removeprefix("::")] = np.asarray(host)
+            raise UsageError(f"constant {name} is {host!r}; give a NumPy array or number")
+        _text(f"constant {name}", host := np.asarray(host))
+        contents[str(name).removeprefix("::")] = in_memory_order(host)
     return contents
-
-
-def as_they_lie(constants: ContentOf | None) -> dict[str, Array]:
-    """The bytes of the contents of variables."""
-    return {
-        name: np.ascontiguousarray(in_memory_order(array)).reshape(-1).view(np.uint8)
-        for name, array in constants_of(constants).items()
-    }
 
 
 def launch_arguments(arguments: Sequence[object]) -> tuple[Argument, ...]:
@@ -123,7 +111,7 @@ def _check(where: str, array: Array) -> None:
 
 
 def gaps(where: str, shape: Sequence[int], strides: Sequence[int]) -> str:
-    """What to do about an array with gaps, or in an order that is neither C's nor Fortran's."""
+    """The message about an array with gaps, or in an order that is neither C's nor Fortran's."""
     return (
         f"{where} is an array of shape {tuple(shape)} and strides {tuple(strides)}, and a kernel "
         "is given memory without gaps; copy it in the order that the kernel indexes: "

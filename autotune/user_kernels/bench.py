@@ -156,11 +156,9 @@ class KernelBench(BaseBench):
                 f"has {free / 2**30:.1f} GiB free; give smaller arrays"
             )
         self._arrays = [GuardedArray(session, buffer) for buffer in work.buffers]
+        self._values = {array.buffer.name: array.address for array in self._arrays}
         self._textures = {word: session.texture(texture) for word, texture in work.textures.items()}
-        self._values = {
-            **{array.buffer.name: array.address for array in self._arrays},
-            **{word: int(texture) for word, texture in self._textures.items()},
-        }
+        self._values |= {word: texture.handle for word, texture in self._textures.items()}
         self._constants = work.constants
         self._verified = work.verified != NOT_VERIFIED
         if self._verified and work.buffers and with_copies + SPARE <= free:

@@ -12,8 +12,6 @@ import re
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from types import MappingProxyType
-from typing import Any
 
 import numpy as np
 
@@ -113,7 +111,7 @@ def check_signature(
     arguments: Sequence[object],
     arch: str,
     places: tuple[Path, tuple[Path, ...]],
-    contents: Mapping[str, Array] = MappingProxyType({}),
+    contents: Mapping[str, Array],
 ) -> None:
     """Refuses arguments that an instance of the kernel does not take, and contents that do not fit
     their `__constant__` variable.
@@ -129,7 +127,13 @@ def check_signature(
     log = _answer(kernel, config, arch, places, tuple(contents))
     for place, facts, size in _VARIABLE_INSTANCE.findall(log):
         name, array = [*contents.items()][int(place)]
-        _check_constant(name, array, ParameterType.of(int(facts)), int(size))
+        element = ParameterType.of(int(facts))
+        wanted = f"the variable holds {replace(element, pointer=False)}"
+        _check_type(f"constant {name}", array, element, wanted)
+        if array.nbytes > int(size):
+            raise UsageError(
+                f"constant {name} is given {array.nbytes} bytes, the variable has {size}"
+            )
     if (match := _INSTANCE.search(log)) is None:
         return
     parameters = [ParameterType.of(int(facts)) for facts in re.findall(r"-?\d+", match[1])]
@@ -139,42 +143,24 @@ def check_signature(
             f"{len(arguments)} are given"
         )
     for place, (argument, parameter) in enumerate(zip(arguments, parameters, strict=True)):
-        # A texture object is a handle of 64 bits.
-        value = np.uint64() if isinstance(argument, Texture) else argument
-        assert isinstance(value, np.ndarray | np.generic)
-        if not _fits(value, parameter):
-            text = "a texture object (8 bytes)" if value is not argument else _words(value)
-            raise UsageError(
-                f"argument {place} is {text}; {kernel.name} takes {parameter} there; "
-                f"{_remedy(value.dtype)}"
-            )
-
-
-def _words(value: np.ndarray | np.generic) -> str:
-    """An argument, with the size of its elements."""
-    array, dtype = "an array of " if isinstance(value, np.ndarray) else "", value.dtype
-    return f"{array}{'structures' if dtype.names else dtype.name} ({dtype.itemsize} bytes)"
-
-
-def _remedy(dtype: np.dtype[Any]) -> str:
-    if dtype.names is None:
-        return "give the NumPy type of that"
-    return (
-        "give a dtype of its fields and size; numpy.dtype(fields, align=True) lays them out as the "
-        "compiler does"
-    )
-
-
-def _check_constant(name: str, array: Array, element: ParameterType, size: int) -> None:
-    """Refuses contents of another type than their variable's, or larger."""
-    if not _fits(array, element):
-        kind = replace(element, pointer=False)
-        raise UsageError(
-            f"constant {name} is given {_words(array)}; the variable is of {kind}; "
-            f"{_remedy(array.dtype)}"
+        _check_type(
+            f"argument {place}", argument, parameter, f"{kernel.name} takes {parameter} there"
         )
-    if array.nbytes > size or (array.ndim == 0 and array.nbytes != size):
-        raise UsageError(f"constant {name} is given {array.nbytes} bytes, the variable has {size}")
+
+
+def _check_type(where: str, value: object, parameter: ParameterType, wanted: str) -> None:
+    """Refuses an argument that does not fit a parameter, which is `wanted` in the message."""
+    # A texture object is a handle of 64 bits.
+    number = np.uint64() if isinstance(value, Texture) else value
+    assert isinstance(number, np.ndarray | np.generic)
+    if _fits(number, parameter):
+        return
+    dtype, array = number.dtype, "an array of " if isinstance(number, np.ndarray) else ""
+    kind = "structures" if dtype.names else "a texture object" if number is not value else dtype
+    raise UsageError(
+        f"{where} is {array}{kind} ({dtype.itemsize} bytes); {wanted}; give the NumPy type of that"
+        + (", such as numpy.dtype(fields, align=True)" if dtype.names else "")
+    )
 
 
 def _answer(
@@ -247,10 +233,10 @@ def macros_kept(compile: Compile) -> Compile:
 
 
 def variables_filled(
-    compile: Compile, source: KernelSource, places: Places, given: Collection[str] = ()
+    compile: Compile, source: KernelSource, places: Places, filled: Collection[str] = ()
 ) -> Compile:
     """A compiler that raises a `UsageError` if the kernel reads a variable which nothing fills, or
-    if the source has no variable of a `given` name.
+    if the source has no variable of a `filled` name.
 
     An explicit initialiser of zeros looks like none to the compiler, so that the text decides.
     """
@@ -266,13 +252,13 @@ def variables_filled(
         if isinstance(program, CompileFailure):
             return program
         names = {variable.name for variable in constants(program.cubin)}
-        for name in given:
+        for name in filled:
             if name not in names and name.rpartition("::")[2] not in declared:
-                known = ", ".join(sorted(names | declared)) or "none"
+                listed = ", ".join(sorted(names | declared)) or "none"
                 raise UsageError(
-                    f"the source of {template.kernel} has no __constant__ {name}; it has {known}"
+                    f"the source of {template.kernel} has no __constant__ {name}; it has {listed}"
                 )
-        missing = {name for name in names if name not in given and not initialised(name)}
+        missing = {name for name in names if name not in filled and not initialised(name)}
         if not missing:
             return program
         folder, includes = places

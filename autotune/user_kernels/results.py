@@ -274,7 +274,7 @@ def _as_results(results: object, arguments: Sequence[object]) -> list[Any]:
 def expected_array(
     place: int,
     result: object,
-    argument: object,
+    argument: Any,
     verify: Verification,
     source: str = "the reference",
 ) -> ExpectedArray:
@@ -287,23 +287,19 @@ def expected_array(
             f"{source} expects shape {values.shape} in argument {place}, which has {shape}; "
             "return None for arguments that are not outputs, and arrays of the arguments' shapes"
         )
-    array: Array = in_memory_order(argument)
-    values = values.T if array is not argument else values
-    if (names := array.dtype.names) != values.dtype.names:
-        raise UsageError(
-            f"{source} expects {values.dtype} in argument {place}, an array of {array.dtype}; "
-            "return that type"
-        )
-    if names:
-        fields = {
-            name: expected_array(place, values[name], array[name], verify, source) for name in names
-        }
-        return ExpectedArray(np.ascontiguousarray(values), 0.0, 0.0, fields)
     if not _holds(argument.dtype, values):
         raise UsageError(
             f"{source} expects {values.dtype} in argument {place}, an array of "
             f"{argument.dtype}, which cannot hold it; return that type"
         )
+    if column_major(argument):
+        values, argument = values.T, argument.T
+    if names := argument.dtype.names:
+        fields = {
+            name: expected_array(place, values[name], argument[name], verify, source)
+            for name in names
+        }
+        return ExpectedArray(np.ascontiguousarray(values), 0.0, 0.0, fields)
     if verify.check is None and (count := int(np.isnan(values).sum())):
         raise UsageError(
             f"{source} expects NaN in {count} elements of argument {place}: nothing can be "
@@ -342,6 +338,8 @@ def as_bytes(array: Array) -> Array:
 
 def _holds(dtype: np.dtype[Any], values: Array) -> bool:
     """Whether an array of that type can hold the values; floating-point types may round them."""
+    if dtype.names:
+        return values.dtype.names == dtype.names
     if values.dtype.kind not in "iubfc":
         return False
     if dtype.kind in "fc":

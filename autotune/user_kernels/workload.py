@@ -13,7 +13,12 @@ from autotune.families.config import Config
 from autotune.families.plan import Argument
 from autotune.problem.call import KernelCall
 from autotune.records.kernel_record import word_of
-from autotune.user_kernels.arguments import ContentOf, as_they_lie, call_of, launch_arguments
+from autotune.user_kernels.arguments import (
+    ContentOf,
+    call_of,
+    constants_of,
+    launch_arguments,
+)
 from autotune.user_kernels.results import (
     Array,
     Comparison,
@@ -84,7 +89,7 @@ class Workload:
             `NOT_VERIFIED` if nothing is compared.
         on_host: compares the free arrays in the process of the search.
         textures: the texture arguments by their symbols in a plan.
-        constants: the bytes of `__constant__` variables by their names in C++.
+        constants: the contents of `__constant__` variables by their names in C++.
     """
 
     call: KernelCall
@@ -127,7 +132,7 @@ def workload(
     Raises:
         UsageError: for invalid arguments or expected arrays.
     """
-    made = unverified(name, arguments, constants=constants)
+    work = unverified(name, arguments, constants=constants)
     results, unread = results_of(reference, arguments)
     outputs = {
         place: expected_array(place, result, argument, verify)
@@ -140,7 +145,7 @@ def workload(
             "nothing fulfils; return the expected array in the place of each output"
         )
     buffers = []
-    for buffer in made.buffers:
+    for buffer in work.buffers:
         expected = outputs.get(buffer.place)
         if expected is None or buffer.place not in unread:
             buffers.append(replace(buffer, expected=expected))
@@ -149,7 +154,7 @@ def workload(
             assert isinstance(argument, np.ndarray)
             poison = as_bytes(different(expected.values.astype(argument.dtype)))
             buffers.append(replace(buffer, before=poison, expected=expected, written=True))
-    return replace(made, buffers=tuple(buffers))
+    return replace(work, buffers=tuple(buffers))
 
 
 def unverified(
@@ -180,7 +185,7 @@ def unverified(
         for place, argument in enumerate(arguments)
         if isinstance(argument, Texture)
     }
-    contents = as_they_lie(constants)
+    contents = constants_of(constants)
     call, in_plan = call_of(name, arguments, constants), launch_arguments(arguments)
     return Workload(call, in_plan, tuple(buffers), verified, textures=textures, constants=contents)
 

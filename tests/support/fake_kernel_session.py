@@ -16,7 +16,7 @@ from autotune.families.plan import Template
 from autotune.measure import bench
 from autotune.measure.objective import HOT, BestTimes, Objective
 from autotune.measure.runner import Candidate
-from autotune.measure.session import Run
+from autotune.measure.session import Run, TextureObject
 from autotune.measure.timing import Samples, WarmRun
 from autotune.measure.verify_kernels import MOST_BLOCKS, THREADS
 from autotune.measure.worker import PendingBench
@@ -94,9 +94,9 @@ class FakeSession:
     def free_bytes(self) -> int:
         return self._free
 
-    def texture(self, texture: Texture) -> int:
+    def texture(self, texture: Texture) -> TextureObject:
         self.textures.append(texture)
-        return 1000 + len(self.textures)
+        return TextureObject(1000 + len(self.textures), 0, texture.content())
 
     def bind(
         self, candidate: Candidate, constants: Mapping[str, NDArray[Any]]

@@ -214,6 +214,20 @@ def test_constant_that_nobody_fills_is_refused(runner: OpenedRunner, expected: A
     assert not runner.works
 
 
+def test_constants_reach_the_runner_and_the_record(runner: OpenedRunner) -> None:
+    content = np.ones((), np.float32)
+    record = tune(**CONSTANT, constants={"b": content})
+    assert record.call.constants == ("b:float32[]",)
+    assert [work.constants for work, *_ in runner.works] == [{"b": content}]
+    assert autotune.best_kernel("saxpy", arguments(), constants={"b": content}, device=1) == record
+    with pytest.raises(NotFoundError):
+        autotune.best_kernel("saxpy", arguments(), device=1)
+    with pytest.raises(UsageError, match=r"has no __constant__ c; it has b"):
+        tune(**CONSTANT, constants={"c": content})
+    with pytest.raises(UsageError, match=r"constant b is an array of float64 \(8 bytes\)"):
+        tune(**CONSTANT, constants={"b": np.float64(1)})
+
+
 def test_occupancy_answers_for_unfilled_constants() -> None:
     table = autotune.kernel_occupancy(**DEFINITION | CONSTANT, device="h100")
     assert len([row for row in table.rows if row.rejection is None]) == LEGAL
@@ -673,6 +687,19 @@ def test_occupancy_is_zero_for_a_refused_launch(
     attributes: str, expected: dict[int, tuple[int, str]]
 ) -> None:
     assert blocks(attributes) == expected
+
+
+def test_table_names_clusters() -> None:
+    source = "__global__ void __cluster_dims__(2, 1, 1) k(float* x) { x[threadIdx.x] *= 2; }"
+    sizes = {"block_size_x": (64, 128)}
+    table = autotune.kernel_occupancy(source, "k<>", sizes, device="h100")
+    _, headers, *lines = str(table).splitlines()
+    place = headers.split().index("cluster")
+    assert [line.split()[place] for line in lines] == ["2", "2"]
+    plain = autotune.kernel_occupancy(
+        source.replace("__cluster_dims__(2, 1, 1)", ""), "k<>", sizes, device="h100"
+    )
+    assert "cluster" not in str(plain)
 
 
 def test_occupancy_checks_a_grid_that_is_given() -> None:

@@ -27,6 +27,7 @@ IMAGE, VECTOR = np.arange(15, dtype=F4).reshape(3, 5), np.arange(5, dtype=F4)
         (VECTOR, {"filter": "linear"}, "a vector is read by index alone; give a matrix"),
         (VECTOR, {"normalized": True}, "a vector is read by index alone"),
         (IMAGE.T, {}, "not in C order; give numpy.ascontiguousarray"),
+        (IMAGE.astype(">f4"), {}, "elements of >f4; CUDA has 1, 2 or 4 of uint8, "),
         (IMAGE.astype(np.float64), {}, "elements of float64; CUDA has 1, 2 or 4 of uint8, "),
         (np.zeros((2, 2), FLOAT4[["x", "y", "z"]]), {}, "CUDA has 1, 2 or 4 of"),
         (np.zeros((2, 2, 2), F4), {}, "give a NumPy array of one or two axes, not "),

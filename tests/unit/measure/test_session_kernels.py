@@ -351,7 +351,7 @@ def test_texture_object_reads_the_uploaded_array() -> None:
     texture = Texture(np.arange(6, dtype=np.float32).reshape(2, 3))
     made = session.texture(texture)
     assert driver.uploads == [(memory + 1024, texture.content().tobytes())]
-    assert (int(made), driver.textures) == (TEXTURE, [memory + 1024])
+    assert (made.handle, driver.textures) == (TEXTURE, [memory + 1024])
 
 
 def test_failed_status_is_the_error_of_the_session() -> None:

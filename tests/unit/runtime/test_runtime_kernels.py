@@ -339,11 +339,15 @@ def test_values_of_many_bytes_reach_the_kernel(case: Case, seen: list[Any]) -> N
 @pytest.mark.parametrize(
     ("place", "value", "message"),
     [
-        (1, 5, r"argument 1 is 5; the kernel takes struct16\{tag:int8@0,at:float64@8\}: give a "),
-        (1, np.zeros((), [("tag", "i1"), ("at", "f8")])[()], "the kernel takes struct16"),
-        (1, np.zeros(1, POINT), "the kernel takes struct16"),
+        (1, 5, r"1 is 5; the kernel takes the NumPy structure struct16\{tag:int8@0,at:float64@8\}"),
+        (
+            1,
+            np.zeros((), [("tag", "i1"), ("at", "f8")])[()],
+            "the kernel takes the NumPy structure",
+        ),
+        (1, np.zeros(1, POINT), "the kernel takes the NumPy structure"),
         (2, "x", "argument 2 is str; the kernel takes a complex64"),
-        (3, Texture(np.zeros(4, np.float32)), "Texture; the kernel takes the handle of a texture"),
+        (3, Texture(np.zeros(4, np.float32)), r"Texture; the kernel takes a texture\("),
     ],
 )
 def test_value_that_does_not_fit_is_refused(
@@ -377,13 +381,15 @@ def test_array_lies_in_the_order_it_was_tuned_in(
 def test_structures_may_come_as_their_bytes(case: Case, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(fake_driver._KERNELS, "saxpy", (lambda *_: None, "P"))
     kernel = loaded_with(case, np.zeros(5, POINT))
-    for accepted in (np.zeros((5, 16), np.uint8), np.zeros(5, POINT)):
-        kernel(Interface(case.cuda.hold(accepted)))
-    for refused in (np.zeros((5, 8), np.uint8), np.zeros(10, np.float64)):
+    accepted: list[Any] = [np.zeros((5, 16), np.uint8), np.zeros(5, POINT)]
+    for array in accepted:
+        kernel(Interface(case.cuda.hold(array)))
+    refused: list[Any] = [np.zeros((5, 8), np.uint8), np.zeros(10, np.float64)]
+    for array in refused:
         with pytest.raises(
             ArrayError, match=r"has the shape \(5, 8\)|is float64; the kernel takes"
         ):
-            kernel(Interface(case.cuda.hold(refused)))
+            kernel(Interface(case.cuda.hold(array)))
 
 
 def test_kernels_with_other_constants_are_loaded_apart(
@@ -431,7 +437,7 @@ def test_constants_are_filled_when_a_record_is_loaded(loading: Case) -> None:
     call = call_of("saxpy", arguments(), {"weights": content})
     launch = KernelLaunch(kernel(source=CONSTANT).source, call, GEOMETRY)
     recorded = KernelEntry.of(replace(entry(16, 1.0), config=CONFIG), launch)
-    wanted = r"constants=.*; it was tuned with weights:float32\[4\]: give these"
+    wanted = r"the constants are .*; saxpy was tuned with weights:float32\[4\]: give them"
     for missing in (None, {"weights": content[:2]}, {"others": content}):
         with pytest.raises(UsageError, match=wanted):
             autotune.kernel(recorded, constants=missing)

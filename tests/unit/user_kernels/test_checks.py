@@ -124,7 +124,7 @@ def test_structures_fit_by_their_size() -> None:
     ("place", "value", "message"),
     [
         (0, np.zeros(4, PACKED), r"argument 0 is an array of structures \(9 bytes\); k takes a "
-         r"pointer to a value of 16 bytes there; give a dtype .* align=True\) lays"),
+         r"pointer to a value of 16 bytes there; give .* numpy.dtype.fields, align=True\)"),
         (1, np.zeros((), PACKED)[()], r"argument 1 is structures \(9 bytes\).* value of 16 bytes"),
         (2, np.float32(1), r"argument 2 is float32 \(4 bytes\); k takes a value of 12 bytes"),
         (3, np.complex128(1), r"argument 3 is complex128 \(16 bytes\); .* value of 8 bytes"),
@@ -169,11 +169,11 @@ def test_contents_that_fit_their_variable_are_taken(name: str, content: Any) -> 
 @pytest.mark.parametrize(
     ("name", "content", "message"),
     [
-        ("weights", np.zeros(4), r"weights is given an array of float64 \(8 bytes\); the variable "
-         "is of a floating-point number of 4 bytes; give the NumPy type"),
+        ("weights", np.zeros(4), r"weights is an array of float64 \(8 bytes\); the variable "
+         "holds a floating-point number of 4 bytes; give the NumPy type"),
         ("weights", np.zeros(10, np.float32), "weights is given 40 bytes, the variable has 36"),
         ("f::vectors", np.zeros(2, FLOAT3), r"structures \(12 bytes\); .* value of 16 .*align"),
-        ("f::scale", np.zeros((), np.float32), "the variable is of a floating-point number of 8"),
+        ("f::scale", np.zeros((), np.float32), "the variable holds a floating-point number of 8"),
     ],
 )  # fmt: skip
 def test_contents_that_misfit_their_variable_are_refused(
