@@ -78,9 +78,9 @@ def read_files(
     if isinstance(source, Path):
         text, path = _read(source), source.resolve()
         headers = _reached(text, (path.parent, *folders))
-        for file in further:
-            if file.resolve() not in headers:
-                raise UsageError(f"{source} does not include {file}; include it, or leave it out")
+        for extra in further:
+            if extra.resolve() not in headers:
+                raise UsageError(f"{source} does not include {extra}; include it, or leave it out")
         root = _common((path.parent, *(header.parent for header in headers)), folders)
         texts = _relatives({path: text, **headers}, root)
         used = [folder for folder in (path.parent, *folders) if folder.is_relative_to(root)]
