@@ -11,11 +11,11 @@ import re
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from functools import cache
 from pathlib import Path
 from typing import get_args
 
 from autotune import files
+from autotune.cuda.nvrtc import cuda_headers
 from autotune.errors import UsageError
 from autotune.files import limits
 from autotune.records.kernel_record import INCLUDE, CompilerName, KernelSource
@@ -101,22 +101,9 @@ def unpacked(
     source: KernelSource, further: Sequence[Path] = ()
 ) -> Iterator[tuple[Path, tuple[Path, ...]]]:
     """A temporary folder with a source and its headers, and the folders to search for headers:
-    its own, `further` ones and, if it needs them, those of CUDA, which nvcc finds itself."""
+    its own, `further` ones and, if it needs them, those of CUDA."""
     with source.unpacked() as (folder, folders):
-        own = source.complete or source.compiler == "nvcc"
-        yield folder, (*folders, *further, *(() if own else cuda_headers()))
-
-
-@cache
-def cuda_headers() -> tuple[Path, ...]:
-    """The folders of CUDA's own headers, such as `cuda_fp16.h` and `cub/cub.cuh`: those of a
-    toolkit, or of the wheels of the extra `kernels`; none without either."""
-    try:
-        from cuda.pathfinder import find_nvidia_header_directory
-    except ImportError:
-        return ()
-    places = (find_nvidia_header_directory(library) for library in ("cudart", "cccl"))
-    return tuple(dict.fromkeys(Path(place) for place in places if place))
+        yield folder, (*folders, *further, *(() if source.complete else cuda_headers()))
 
 
 def _read(source: Path) -> str:
