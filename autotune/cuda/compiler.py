@@ -77,6 +77,8 @@ def compile(
             output = nvcc.build(template, target, directory, folders)
         else:
             output = nvrtc.build(template, target, directory, folders, here=here)
+        cubin, log, symbol = output
+        output = cubin, log.replace(f"{directory}/", ""), symbol
         return _outcome(template, target, output, version, key)
 
     return build() if cache is None else cached(cache, key, template, target, build)

@@ -18,9 +18,9 @@ from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from autotune.cuda.nvrtc import MEMORY, SECONDS, Output, options_of, text_of
+from autotune.cuda.nvrtc import MEMORY, SECONDS, Output, cuda_headers, options_of, text_of
 from autotune.cuda.program import symbol
-from autotune.families.plan import Template
+from autotune.families.plan import Macros, Template
 from autotune.files import temporary_folder
 
 if TYPE_CHECKING:
@@ -94,14 +94,31 @@ def _ptx_of(arch: str) -> list[str]:
     return ["-ptx", f"-arch={arch.replace('sm_', 'compute_')}"]
 
 
+def _include(folder: Path) -> str:
+    """An option to search a folder; one of CUDA's after those of nvcc, whose version may differ."""
+    return f"-Xcompiler=-idirafter,{folder}" if folder in cuda_headers() else f"-I{folder}"
+
+
+def _unrolled(text: str, macros: Macros) -> str:
+    """A text with the values of macros in `#pragma unroll`, where nvcc expands none."""
+    values = dict(macros)
+
+    def line(match: re.Match[str]) -> str:
+        return re.sub(r"[A-Za-z_]\w*", lambda word: values.get(word[0], word[0]), match[0])
+
+    return re.sub(r"#\s*pragma\s+unroll\b.*", line, text) if values else text
+
+
 def _output(
     template: Template, arch: str, kind: Sequence[str], sources: Path, includes: Sequence[Path]
 ) -> Output:
     folders = dict.fromkeys(((sources / template.source).parent, *includes))
-    arguments = [*(f"-I{folder}" for folder in folders), *options_of(template)]
+    options = (_include(folder) for folder in folders)
+    arguments = [*options, *options_of(template)]
     if fault := next(filter(_UNQUOTED.search, arguments), None):
         return None, f"error: nvcc cannot take {fault!r}: it has a quote, '$', '`' or '\\'", ""
-    text = f"{text_of(template, sources)}{_USE.format(name=NAME, address=template.address)}"
+    text = _unrolled(text_of(template, sources), template.macros)
+    text = f"{text}{_USE.format(name=NAME, address=template.address)}"
     with temporary_folder() as folder:
         (folder / "kernel.cu").write_text(text, encoding="utf-8")
         made, log = _run([*kind, *arguments], folder)

@@ -148,6 +148,19 @@ def _library(major: int) -> Path | None:
     return next(filter(Path.is_file, libraries), None)
 
 
+@cache
+def cuda_headers() -> tuple[Path, ...]:
+    """The folders of CUDA's own headers, such as `cuda_fp16.h` and `cub/cub.cuh`: those of a
+    toolkit, or of the wheels of the extra `kernels`; none without either."""
+    try:
+        from cuda.pathfinder import find_nvidia_header_directory
+    except ImportError:
+        return ()
+    libraries = "cudart", "cccl", "curand", "cublas"
+    places = map(find_nvidia_header_directory, libraries)
+    return tuple(dict.fromkeys(Path(place) for place in places if place))
+
+
 def build(
     template: Template, arch: str, sources: Path, includes: Sequence[Path], *, here: bool = False
 ) -> Output:

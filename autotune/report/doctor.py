@@ -28,7 +28,6 @@ from autotune.measure import devices, recording
 from autotune.report.tables import FittedTable
 from autotune.runtime.native.calls import library as native_library
 from autotune.runtime.native.calls import library_path
-from autotune.user_kernels.source import cuda_headers
 
 _INSTALL_NVRTC = "pip install 'tile-autotune[cu13]'"
 
@@ -222,7 +221,7 @@ def _nvcc() -> _Result:
 
 def _headers() -> _Result:
     """CUDA's own headers, which user kernels may include; one of each wheel."""
-    folders = cuda_headers()
+    folders = nvrtc.cuda_headers()
     lacking = [
         header
         for header in ("cuda_fp16.h", "crt/mma.h", "cub/cub.cuh")

@@ -11,11 +11,11 @@ import re
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from functools import cache
 from pathlib import Path
 from typing import get_args
 
 from autotune import files
+from autotune.cuda.nvrtc import cuda_headers
 from autotune.errors import UsageError
 from autotune.files import limits
 from autotune.records.kernel_record import INCLUDE, CompilerName, KernelSource
@@ -24,12 +24,15 @@ from autotune.user_kernels.geometry import ParameterValues
 HEADERS = "include"
 """The folder of headers beside a source that was given as text."""
 
+
 LONGEST_NAME = 200
 """Characters of a kernel's name in the name of a file."""
+
 
 Source = str | Path | Sequence[Path] | Callable[[ParameterValues], str]
 """CUDA C++ as text; a file; several, of which the first has the kernel and includes the others; or
 a function of the parameters that returns the text of a configuration."""
+
 
 Texts = tuple[tuple[str, str], ...]
 """The text of each file by its path, relative to the folder that holds all."""
@@ -78,9 +81,9 @@ def read_files(
     if isinstance(source, Path):
         text, path = _read(source), source.resolve()
         headers = _reached(text, (path.parent, *folders))
-        for header in further:
-            if header.resolve() not in headers:
-                raise UsageError(f"{source} does not include {header}; include it, or leave it out")
+        for extra in further:
+            if extra.resolve() not in headers:
+                raise UsageError(f"{source} does not include {extra}; include it, or leave it out")
         root = _common((path.parent, *(header.parent for header in headers)), folders)
         texts = _relatives({path: text, **headers}, root)
         used = [folder for folder in (path.parent, *folders) if folder.is_relative_to(root)]
@@ -101,22 +104,9 @@ def unpacked(
     source: KernelSource, further: Sequence[Path] = ()
 ) -> Iterator[tuple[Path, tuple[Path, ...]]]:
     """A temporary folder with a source and its headers, and the folders to search for headers:
-    its own, `further` ones and, if it needs them, those of CUDA, which nvcc finds itself."""
+    its own, `further` ones and, if it needs them, those of CUDA."""
     with source.unpacked() as (folder, folders):
-        own = source.complete or source.compiler == "nvcc"
-        yield folder, (*folders, *further, *(() if own else cuda_headers()))
-
-
-@cache
-def cuda_headers() -> tuple[Path, ...]:
-    """The folders of CUDA's own headers, such as `cuda_fp16.h` and `cub/cub.cuh`: those of a
-    toolkit, or of the wheels of the extra `kernels`; none without either."""
-    try:
-        from cuda.pathfinder import find_nvidia_header_directory
-    except ImportError:
-        return ()
-    places = (find_nvidia_header_directory(library) for library in ("cudart", "cccl"))
-    return tuple(dict.fromkeys(Path(place) for place in places if place))
+        yield folder, (*folders, *further, *(() if source.complete else cuda_headers()))
 
 
 def _read(source: Path) -> str:
@@ -168,6 +158,7 @@ def _paths(folders: Iterable[Path], root: Path, below: str = "") -> tuple[str, .
 
 
 _NAME = re.compile(r"\s*([A-Za-z_]\w*(?:::[A-Za-z_]\w*)*)\s*(?:<(.*)>\s*)?(\(.*\))?\s*", re.DOTALL)
+
 
 _WORD = re.compile(r"[A-Za-z_]\w*")
 
@@ -233,18 +224,24 @@ def instance_form(name: str, parameters: tuple[str, ...], defines: bool) -> tupl
 _HOST_LEVEL = re.compile(r"-O[0-3]")
 """Options of nvcc for its host compiler; NVRTC always optimises and refuses them."""
 
+
 # `-DTILE=32`, `-D TILE=32` and `-I/folder`; `--define-macro=TILE=32` and `-arch=sm_80`.
 _SHORT = re.compile(r"-([DUI])[\s=]*(.*)", re.DOTALL)
 
+
 _LONG = re.compile(r"--?([A-Za-z][\w-]*)[\s=]*(.*)", re.DOTALL)
 
+
 _MACRO = re.compile(r"D|define-macro|U|undefine-macro")
+
 
 _NESTED = re.compile(r"Xptxas|ptxas-options|Xcompiler|compiler-options")
 """Options whose value is a list of options of another tool."""
 
+
 _VALUED = re.compile(rf"-[DUI]|--?({_NESTED.pattern})")
 """Options whose value may be an element of its own that begins with `-`, or that join it."""
+
 
 _REMEDIES = {
     re.compile(names): remedy

@@ -118,3 +118,40 @@ def test_folder_that_a_shell_would_run_is_refused(tmp_path: Path) -> None:
 def test_quoted_characters_reach_the_source(tmp_path: Path) -> None:
     text = f'{HOSTED}\nstatic_assert((X) == 1, "");'
     assert isinstance(compiled(tmp_path, text, options=("-DX=3 > 2 & 1",)), Program)
+
+
+def test_macro_in_a_pragma_unrolls_the_loop(tmp_path: Path) -> None:
+    text = """
+    template <int N> __global__ void k(float* x) {
+    #  pragma unroll (UNROLLED)
+        for (int i = 0; i < 512; ++i) x[i * blockDim.x] += N;
+    }"""
+    programs = [
+        compiled(tmp_path, text, macros=(("UNROLLED", str(count)),)) for count in (1, 2, 128)
+    ]
+    sizes = [len(program.cubin) for program in programs if isinstance(program, Program)]
+    assert len(sizes) == 3
+    assert sizes[0] < sizes[2] > sizes[1] + 2000
+
+
+def test_headers_of_wheels_come_after_those_of_nvcc(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    wheel = tmp_path / "wheel"
+    wheel.mkdir()
+    (wheel / "cublas_v3.h").write_text("constexpr int THREE = 3;\n")
+    (wheel / "cuda_fp16.h").write_text("#error the header of another version\n")
+    monkeypatch.setattr(nvcc, "cuda_headers", lambda: (wheel,))
+    text = '#include <cublas_v3.h>\n#include <cuda_fp16.h>\nstatic_assert(THREE == 3, "");\n'
+    (tmp_path / "k.cu").write_text(text + HOSTED)
+    places = {"sources": tmp_path, "includes": (wheel,)}
+    program = compiler.compile(template(), "sm_80", cache=None, **places)  # type: ignore[arg-type]
+    assert isinstance(program, Program), program.log
+
+
+def test_messages_name_headers_by_their_own_paths(tmp_path: Path) -> None:
+    (tmp_path / "deep").mkdir()
+    (tmp_path / "deep" / "a.cuh").write_text("nonsense\n")
+    failure = compiled(tmp_path, f'#include "deep/a.cuh"\n{HOSTED}')
+    assert isinstance(failure, CompileFailure)
+    assert failure.reason.startswith("deep/a.cuh(1): error:")

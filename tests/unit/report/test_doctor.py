@@ -66,7 +66,7 @@ def test_kernel_that_does_not_compile_gives_the_reason(monkeypatch: pytest.Monke
 
 def test_nvcc_and_headers_are_optional(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(nvcc, "version", lambda: None)
-    monkeypatch.setattr(doctor, "cuda_headers", lambda: ())
+    monkeypatch.setattr(nvrtc, "cuda_headers", lambda: ())
     compiler, headers = check("nvcc"), check("CUDA headers")
     assert (compiler.ok, headers.ok) == (None, None)
     assert "host code" in compiler.detail
@@ -79,7 +79,7 @@ def test_headers_of_all_wheels_are_found(tmp_path: Path, monkeypatch: pytest.Mon
     for name in ("cuda_fp16.h", "crt/mma.h", "cccl/cub/cub.cuh"):
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / name).touch()
-    monkeypatch.setattr(doctor, "cuda_headers", lambda: (tmp_path, tmp_path / "cccl"))
+    monkeypatch.setattr(nvrtc, "cuda_headers", lambda: (tmp_path, tmp_path / "cccl"))
     assert (check("CUDA headers").ok, check("CUDA headers").remedy) == (True, "")
 
 
