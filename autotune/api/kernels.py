@@ -39,7 +39,7 @@ from autotune.user_kernels.definition import UserKernel, define_kernel
 from autotune.user_kernels.geometry import Divisor, Extents, SharedBytes
 from autotune.user_kernels.results import Reference, Verification
 from autotune.user_kernels.source import Compilation, unpacked
-from autotune.user_kernels.space import Predicate
+from autotune.user_kernels.space import Constraints
 from autotune.user_kernels.table import KernelTable, occupancy_table
 from autotune.user_kernels.tunable import KernelTunable, Metric, Score, check_metrics, first_results
 from autotune.user_kernels.workload import Workload, unverified, with_results, workload
@@ -65,12 +65,12 @@ def tune_kernel(
     problem_size: Extents | None = None,
     grid_div: Sequence[Divisor] | None = None,
     shared: SharedBytes = 0,
-    constraints: Mapping[str, Predicate] | None = None,
+    constraints: Constraints | None = None,
     compile: Compilation | None = None,
     verify: Verification | None = None,
     device: DeviceLike = DEFAULT,
     search: Search | None = None,
-    metrics: Mapping[str, Metric] | None = None,
+    metrics: Mapping[str, Metric | str] | None = None,
     recording: str | Path | None = None,
     progress: ProgressLike = True,
 ) -> KernelRecord:
@@ -96,15 +96,19 @@ def tune_kernel(
             its place. None verifies against the results of the first configuration that runs, which
             the record names as `verified`.
         grid: blocks: a number, or two or three along x, y and z; or a function that returns them
-            for a mapping from the names of the parameters to their values.
+            for a mapping from the names of the parameters to their values. Texts can stand for
+            functions: Python expressions in the parameters, such as `"ceil(4096 / TILE)"`.
         block: threads, likewise; by default the parameters block_size_x, block_size_y and
             block_size_z.
         problem_size: in place of `grid`, the size of the problem along x, y and z.
-        grid_div: for each axis what a block covers of that: a parameter, a number, a list of them
-            that are multiplied, or a function of the parameters; by default its threads.
+        grid_div: for each axis what a block covers of that: a text such as `"TILE"`, a number, a
+            list of them that are multiplied, or a function of the parameters; by default its
+            threads.
         shared: bytes of dynamic shared memory (`extern __shared__`), or a function returning them.
-        constraints: functions of the parameters by a short reason; a configuration is rejected
-            under the first reason whose function is not true.
+        constraints: functions of the parameters, or texts such as `"TILE * ROWS <= 1024"`, by a
+            short reason or as a list. A configuration is rejected under the first reason whose
+            constraint is not true. Of more than 250,000 combinations, the first is the one whose
+            parameters are set first. Functions must depend on the parameters alone.
         compile: folders of headers, options of the compiler, and whether the parameters are macros
             instead of arguments of a template.
         verify: tolerances, and the seconds for one configuration.
@@ -114,15 +118,16 @@ def tune_kernel(
             whose value, a number above 0, is minimised. `quick` is a search of 25 trials here.
             `energy` adds joules, power and clock to the results of the ten fastest; with a score it
             adds them to every result, in two seconds each.
-        metrics: further functions of a `KernelResult` by name; their values go into the record.
+        metrics: further functions of a `KernelResult` by name, or texts in its attributes and the
+            parameters; their values go into the record.
         recording: a file, such as `saxpy.json.gz`, for the outcomes of all configurations that were
             tried; `device="replay:saxpy.json.gz"` searches among them without a GPU.
         progress: whether to show a progress bar, on standard error or in the notebook; `lines` for
             plain lines; or an observer, which receives the progress events instead.
 
     Raises:
-        UsageError: for invalid arguments or limits, a reference that does not fit them, or an
-            unknown device.
+        UsageError: for invalid arguments or limits, a reference that does not fit them, more than
+            2,000,000 legal configurations, or an unknown device.
         MissingError: without a GPU, a driver or a compiler.
         CacheError: if the cache directory cannot be written.
         AutotuneError: if no configuration can run, or none is correct.
@@ -164,14 +169,17 @@ def _limited(search: Search) -> Search:
 
 
 def _tunable(
-    kernel: UserKernel, work: Workload, metrics: Mapping[str, Metric] | None, search: Search
+    kernel: UserKernel,
+    work: Workload,
+    metrics: Mapping[str, Metric | str] | None,
+    search: Search,
 ) -> KernelTunable:
     """The kernel and its call, with the user's numbers."""
     return KernelTunable(
         kernel,
         work.call,
         work.arguments,
-        metrics=check_metrics(metrics),
+        metrics=check_metrics(metrics, kernel.parameters),
         score=search.score if isinstance(search.score, Score) else None,
         metered=search.meters_trials,
     )
@@ -254,7 +262,7 @@ def kernel_occupancy(
     block: Extents | None = None,
     grid: Extents | None = None,
     shared: SharedBytes = 0,
-    constraints: Mapping[str, Predicate] | None = None,
+    constraints: Constraints | None = None,
     compile: Compilation | None = None,
     device: DeviceLike = DEFAULT,
     jobs: int | None = None,
@@ -266,7 +274,7 @@ def kernel_occupancy(
     `str()` of the result is a table.
 
     Raises:
-        UsageError: for invalid arguments, or an unknown device.
+        UsageError: for invalid arguments, more than 250,000 combinations, or an unknown device.
         MissingError: without a compiler; without a GPU, if no other device is given.
     """
     kernel = define_kernel(
@@ -383,10 +391,10 @@ def checked(
             nothing fills.
     """
     kernel, trials = tunable.kernel, variables_filled(compile, tunable.kernel.source, places)
-    legal = [config for config, result in tunable.combinations if not isinstance(result, str)]
+    legal = tunable.space.configs
     if legal:
         check_signature(kernel, legal[0], arguments, arch, places)
-    for config in dict.fromkeys(legal[:1] + (legal[-1:] if kernel.source.defines else [])):
+    for config in dict.fromkeys([*legal[:1], *(legal[-1:] if kernel.source.defines else ())]):
         trials(kernel.source.template(config), arch)
     return trials
 

@@ -5,11 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import product
+from math import prod
 from pathlib import Path
 
 from autotune.errors import UsageError, require_list
 from autotune.families.config import Config, Value
 from autotune.records.kernel_record import Geometry, KernelSource
+from autotune.user_kernels.expressions import settled
 from autotune.user_kernels.geometry import (
     Divisor,
     Extents,
@@ -25,7 +27,12 @@ from autotune.user_kernels.source import (
     instance_form,
     read_files,
 )
-from autotune.user_kernels.space import Predicate, checked_constraints, checked_parameters
+from autotune.user_kernels.space import (
+    Constraints,
+    Predicate,
+    checked_constraints,
+    checked_parameters,
+)
 
 
 @dataclass(frozen=True)
@@ -69,6 +76,11 @@ class UserKernel:
         """
         return geometry_of(self.grid, self.block, self.shared, config)
 
+    @property
+    def size(self) -> int:
+        """The number of combinations."""
+        return prod(map(len, self.parameters.values()))
+
     def combinations(self) -> Iterator[Config]:
         """All combinations of the values; the last parameter varies fastest."""
         names = tuple(self.parameters)
@@ -81,7 +93,7 @@ def define_kernel(
     name: str,
     parameters: Mapping[str, Sequence[Value]],
     *,
-    constraints: Mapping[str, Predicate] | None,
+    constraints: Constraints | None,
     grid: Extents | None,
     block: Extents | None,
     shared: SharedBytes,
@@ -100,7 +112,7 @@ def define_kernel(
     plain, form = instance_form(name, tuple(values), compile.defines)
     folders = [header_folder(folder) for folder in compile.include]
     read = read_files(source, plain, folders)
-    threads = block_extents(block, values)
+    threads = block_extents(settled("block", block, values), values)
     own = [source.resolve().parent] if isinstance(source, Path) else []
     try:
         options = check_options(compile.options, values)
@@ -111,8 +123,14 @@ def define_kernel(
         source=checked,
         includes=(*own, *folders),
         parameters=values,
-        constraints=checked_constraints(constraints or {}),
-        grid=grid_extents(grid, problem_size, grid_div, threads, values),
+        constraints=checked_constraints(constraints, values),
+        grid=grid_extents(
+            settled("grid", grid, values),
+            settled("problem_size", problem_size, values),
+            grid_div,
+            threads,
+            values,
+        ),
         block=threads,
-        shared=shared,
+        shared=settled("shared", shared, values),
     )
