@@ -391,7 +391,7 @@ def checked(
             nothing fills.
     """
     kernel, trials = tunable.kernel, variables_filled(compile, tunable.kernel.source, places)
-    legal = tunable.space.configs
+    legal = kernel.space.configs
     if legal:
         check_signature(kernel, legal[0], arguments, arch, places)
     for config in dict.fromkeys([*legal[:1], *(legal[-1:] if kernel.source.defines else ())]):

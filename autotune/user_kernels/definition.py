@@ -4,9 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from itertools import product
 from math import prod
 from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
 
 from autotune.errors import UsageError, require_list
 from autotune.families.config import Config, Value
@@ -29,9 +33,12 @@ from autotune.user_kernels.source import (
 )
 from autotune.user_kernels.space import (
     Constraints,
+    LegalSpace,
     Predicate,
     checked_constraints,
     checked_parameters,
+    legal_space,
+    results_of,
 )
 
 
@@ -75,6 +82,24 @@ class UserKernel:
                 fails.
         """
         return geometry_of(self.grid, self.block, self.shared, config)
+
+    @cached_property
+    def space(self) -> LegalSpace:
+        """The combinations that fulfil all constraints.
+
+        Raises:
+            UsageError: if a constraint fails, or there are too many.
+        """
+        return legal_space(self.family, self.parameters, self.constraints)
+
+    @cached_property
+    def geometries(self) -> tuple[NDArray[np.intp], list[Geometry]]:
+        """The index of the geometry of each legal configuration, and the geometries.
+
+        Raises:
+            UsageError: as `space` and `geometry`.
+        """
+        return results_of(self.geometry, self.space.configs)
 
     @property
     def size(self) -> int:

@@ -34,13 +34,7 @@ _ALLOWED = (
 class Expression:
     """A text in the parameters, as a function of a mapping from their names to their values.
 
-    Attributes:
-        reads: the parameters in it.
-
-    Args:
-        name: where the text stands, for messages.
-        text: the text.
-        parameters: the names of all parameters.
+    `name` says in messages where the text stands. `reads` are the parameters that it names.
 
     Raises:
         UsageError: for another text than an expression in the parameters.
@@ -94,7 +88,11 @@ class _Reader(ast.NodeTransformer):
                 )
             self.reads.add(node.id)
             return ast.Subscript(ast.Name("values", ast.Load()), ast.Constant(node.id), ast.Load())
-        if isinstance(node, ast.Call) and not node.keywords and _named(node.func) in FUNCTIONS:
+        if (
+            isinstance(node, ast.Call)
+            and not node.keywords
+            and getattr(node.func, "id", "") in FUNCTIONS
+        ):
             node.args = [self.visit(argument) for argument in node.args]
             return node
         part = ast.get_source_segment(self._text.strip(), node) or self._text
@@ -102,10 +100,6 @@ class _Reader(ast.NodeTransformer):
             f"{self._name} has {part!r}; give an expression of numbers, parameters, operators and "
             f"{', '.join(FUNCTIONS)}"
         )
-
-
-def _named(node: ast.expr) -> str:
-    return node.id if isinstance(node, ast.Name) else ""
 
 
 def settled(name: str, setting: Any, parameters: Collection[str]) -> Any:
@@ -169,13 +163,11 @@ def _column(node: ast.expr, columns: Mapping[str, Column]) -> Column:
 
 def _computed(op: ast.operator, left: Column, right: Column) -> Column:
     """The result of an operation on numbers that stay exact."""
-    sizes = _size(left), _size(right)
-    kinds = left.dtype.kind + right.dtype.kind
-    if isinstance(op, ast.Mult) and sizes[0] * sizes[1] >= _EXACT:
+    largest, whole = _size(left) * _size(right), left.dtype.kind + right.dtype.kind == "ii"
+    divides = isinstance(op, ast.Div | ast.FloorDiv | ast.Mod)
+    if (isinstance(op, ast.Mult) and largest >= _EXACT) or (divides and not right.all()):
         raise _InexactError
-    if isinstance(op, ast.Div | ast.FloorDiv | ast.Mod) and not right.all():
-        raise _InexactError
-    if isinstance(op, ast.FloorDiv | ast.Mod) and kinds != "ii":
+    if isinstance(op, ast.FloorDiv | ast.Mod) and not whole:
         raise _InexactError
     return np.asarray(_ARITHMETIC[type(op)](left, right))
 

@@ -11,7 +11,6 @@ import math
 from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cached_property
 from hashlib import sha256
 from typing import Any, Protocol
 
@@ -30,14 +29,14 @@ from autotune.model.features import Describe, Description
 from autotune.model.legality import Rejection
 from autotune.problem.call import KernelCall
 from autotune.records import Entry, KernelRecord, Provenance
-from autotune.records.kernel_record import Geometry, KernelEntry, KernelLaunch
+from autotune.records.kernel_record import KernelEntry, KernelLaunch
 from autotune.tuning.pipeline import Compile, prepare
 from autotune.tuning.trials import Barred, Trial
 from autotune.tuning.tunable import Candidates, Tunable
 from autotune.user_kernels.definition import UserKernel
 from autotune.user_kernels.expressions import Expression
 from autotune.user_kernels.geometry import evaluate, rejection
-from autotune.user_kernels.space import IN_ORDER, LegalSpace, legal_space, results_of
+from autotune.user_kernels.space import IN_ORDER
 
 
 @dataclass(frozen=True)
@@ -223,30 +222,11 @@ class KernelTunable(Tunable[KernelRecord]):
         """The kernel's name."""
         return self.kernel.family
 
-    @cached_property
-    def space(self) -> LegalSpace:
-        """The combinations of the parameters' values that fulfil all constraints.
-
-        Raises:
-            UsageError: if a constraint fails, or there are too many.
-        """
-        kernel = self.kernel
-        return legal_space(kernel.family, kernel.parameters, kernel.constraints)
-
-    @cached_property
-    def geometries(self) -> tuple[NDArray[np.intp], list[Geometry]]:
-        """The index of the geometry of each legal configuration, and the geometries.
-
-        Raises:
-            UsageError: if a function of the geometry fails.
-        """
-        return results_of(self.kernel.geometry, self.space.configs)
-
     def digest(self, sources: str) -> str:
         """A hash of everything but the device that times depend on: the form of an instance, the
         call, the geometry of every configuration, and `sources`, a hash of the source with its
         headers."""
-        (places, geometries), configs = self.geometries, self.space.configs
+        (places, geometries), configs = self.kernel.geometries, self.kernel.space.configs
         plain = [tuple(vars(geometry).values()) for geometry in geometries]
         hashed: object
         if self.kernel.size <= IN_ORDER:
@@ -297,7 +277,8 @@ class KernelTunable(Tunable[KernelRecord]):
     ) -> Candidates:
         """The configurations that the device can launch, in order of enumeration."""
         del ranked
-        configs, (places, geometries) = self.space.configs, self.geometries
+        space, (places, geometries) = self.kernel.space, self.kernel.geometries
+        configs = space.configs
         refused = [rejection(geometry, runner.device) for geometry in geometries]
         whys = [None, NOT_RECORDED, QUARANTINED, *refused]
         codes = [code if why else 0 for code, why in enumerate(whys)]
@@ -309,14 +290,12 @@ class KernelTunable(Tunable[KernelRecord]):
         barred = unsafe.configs if isinstance(unsafe, Barred) else filter(unsafe, configs)
         rows = configs.rows(barred)
         why[rows[why[rows] == 0]] = 2
-        rejected = Counter(self.space.rejected)
+        rejected = Counter(space.rejected)
         for reason, count in zip(whys, np.bincount(why).tolist(), strict=False):
             if reason is not None and count:
                 rejected[reason.reason] += count
         if not (left := configs.taken(why == 0)):
-            examples = {
-                reason: f"{config}: {BROKEN}" for reason, config in self.space.examples.items()
-            }
+            examples = {reason: f"{config}: {BROKEN}" for reason, config in space.examples.items()}
             for row in sorted(np.unique(why, return_index=True)[1].tolist()):
                 example = whys[why[row]]
                 assert example is not None

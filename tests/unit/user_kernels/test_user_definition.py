@@ -185,7 +185,7 @@ def test_grid_is_one_to_three_numbers(extent: Any, grid: tuple[int, int, int]) -
 )
 def test_invalid_geometry_is_refused(changes: dict[str, Any], message: str) -> None:
     with pytest.raises(UsageError, match=message):
-        _ = tunable(**changes).geometries
+        _ = kernel(**changes).geometries
 
 
 @pytest.mark.parametrize(

@@ -7,6 +7,7 @@ import re
 import time
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from itertools import product
 from math import prod
 from typing import Any
@@ -193,6 +194,16 @@ def test_large_space_is_searched_in_time(store: Store) -> None:
     tune(tuned, Timed(), store, Search(trials=20), compile=compiled, origin=ORIGIN)
     assert times[1] - times[0] < 5
     assert times[20] - times[1] < 10
+
+
+def test_space_is_enumerated_once_a_call(store: Store) -> None:
+    asked: list[Mapping[str, Any]] = []
+    tuned = tunable(constraints=[lambda p: asked.append(dict(p)) or True])
+    tuned.digest("source")
+    again = replace(tuned, verified="a configuration")
+    tune(again, KernelRunner(), store, Search(trials=1), compile=compiled, origin=ORIGIN)
+    assert len({tuple(values.items()) for values in asked}) == again.kernel.size
+    assert len(asked) <= again.kernel.size + 2
 
 
 def test_digest_of_a_small_space_stays() -> None:
