@@ -36,10 +36,10 @@ list."""
 MOST_VALUES = 256
 MOST = 2_000_000
 """Legal configurations."""
-MOST_WALKED = 1_000_000_000
-"""Combinations of some parameters, which take a minute or more."""
+MOST_WALKED = 200_000_000
+"""Combinations of some parameters that are checked: texts take about 20 s for them."""
 IN_ORDER = 250_000
-"""Combinations up to which constraints are checked in their order."""
+"""Combinations up to which the order of the constraints is that in which they are checked."""
 
 RESERVED = "family"
 """A parameter name that the search uses itself."""
@@ -64,10 +64,7 @@ def checked_constraints(
             "them from short reasons"
         )
     if not isinstance(constraints, Mapping):
-        constraints = {
-            item if isinstance(item, str) else f"{getattr(item, '__name__', '')} {place}": item
-            for place, item in enumerate(constraints or ())
-        }
+        constraints = {_reason(item, place): item for place, item in enumerate(constraints or ())}
     checked: dict[str, Predicate] = {}
     for reason, predicate in constraints.items():
         function = settled(f"constraint {reason!r}", predicate, parameters)
@@ -78,6 +75,12 @@ def checked_constraints(
             )
         checked[reason] = function
     return checked
+
+
+def _reason(constraint: Predicate | str, place: int) -> str:
+    if isinstance(constraint, str):
+        return constraint
+    return f"{getattr(constraint, '__name__', 'function').strip('<>')} {place}"
 
 
 def checked_parameters(parameters: Mapping[str, Sequence[Value]]) -> dict[str, tuple[Value, ...]]:
@@ -137,9 +140,9 @@ class LegalSpace:
 
     Attributes:
         configs: the legal configurations; the last parameter varies fastest.
-        rejected: the number of other combinations by the reason of the first constraint broken.
-            Of more than `IN_ORDER` combinations, the first is the one that is checked first.
-        examples: a configuration for each reason.
+        rejected: the number of other combinations, each under the reason of the first constraint
+            that it breaks, in their order; in a space above `IN_ORDER` in that of the checks.
+        examples: a rejected configuration for each reason.
     """
 
     configs: ConfigTable
@@ -179,7 +182,8 @@ class _Enumeration:
         self._family, self._parameters = family, parameters
         self._constraints = [*constraints.items()]
         self._sizes = {name: len(values) for name, values in parameters.items()}
-        self._columns = {name: np.array(values) for name, values in parameters.items()}
+        arrays = {name: np.array(values) for name, values in parameters.items()}
+        self._numbers = {name: array for name, array in arrays.items() if array.dtype.kind in "if"}
         # The parameters that each constraint reads, as far as they are known.
         self._reads = [set(getattr(own, "reads", ())) for own in constraints.values()]
         # The constraints that are checked after all in front of them.
@@ -264,13 +268,13 @@ class _Enumeration:
     def _fulfilled(self, place: int, block: Codes) -> NDArray[np.bool_]:
         """Whether each combination fulfils a constraint, asked once for those alike in the
         parameters that it reads."""
-        predicate, columns = self._constraints[place][1], self._columns
+        predicate, numbers = self._constraints[place][1], self._numbers
         while True:
             reads = [name for name in self._order if name in self._reads[place]]
             codes = block[[self._order.index(name) for name in reads]]
-            if isinstance(predicate, Expression):
+            if isinstance(predicate, Expression) and predicate.reads <= numbers.keys():
                 pairs = zip(reads, codes, strict=True)
-                results = predicate.vectorised({name: columns[name][own] for name, own in pairs})
+                results = predicate.vectorised({name: numbers[name][own] for name, own in pairs})
                 if results is not None:
                     return np.broadcast_to(results, block.shape[1:])
             firsts, groups = grouped(codes, [self._sizes[name] for name in reads])
@@ -285,9 +289,10 @@ class _Enumeration:
                 try:
                     results[index] = bool(predicate(view))
                 except Exception:
-                    if not observed.missed:
-                        self._fails(place, block[:, firsts[index]])
-                    break
+                    if observed.missed:
+                        break
+                    self._fails(place, block[:, firsts[index]])
+                    raise
             if not observed.missed:
                 return np.asarray(results[groups])
             self._reads[place] |= observed.missed
