@@ -11,9 +11,9 @@ import sys
 import traceback
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from difflib import get_close_matches
-from functools import cached_property, partial
+from functools import partial
 from pathlib import Path
 from time import monotonic
 from typing import TYPE_CHECKING, Any
@@ -25,6 +25,7 @@ from autotune.cuda import compiler
 from autotune.cuda.program import CompileFailure, Program, source_hash
 from autotune.errors import AutotuneError, NotFoundError, UsageError
 from autotune.families.config import Config, Value
+from autotune.families.config_table import ConfigTable
 from autotune.families.plan import Template
 from autotune.measure import targets
 from autotune.measure.devices import DEFAULT, DeviceLike, ReplayedFile, source_of
@@ -46,10 +47,8 @@ from autotune.user_kernels.definition import UserKernel, define_kernel
 from autotune.user_kernels.geometry import Divisor, Extents, SharedBytes
 from autotune.user_kernels.results import Array, Reference, Verification
 from autotune.user_kernels.source import Compilation
-from autotune.user_kernels.space import Predicate
 from autotune.user_kernels.table import KernelTable, occupancy_table
 from autotune.user_kernels.tunable import (
-    Combination,
     KernelTunable,
     Metric,
     Score,
@@ -75,6 +74,7 @@ from autotune.user_kernels.compilation import compiling, with_compiler
 from autotune.user_kernels.host_comparison import compared_on_host
 from autotune.user_kernels.results import DEFAULT_VERIFICATION, run_reference
 from autotune.user_kernels.source import Source
+from autotune.user_kernels.space import Constraints
 from autotune.user_kernels.tunable import ResultRunner
 
 QUICK_TRIALS = 25
@@ -100,12 +100,12 @@ def tune_kernel(
     problem_size: Extents | None = None,
     grid_div: Sequence[Divisor] | None = None,
     shared: SharedBytes = 0,
-    constraints: Mapping[str, Predicate] | None = None,
+    constraints: Constraints | None = None,
     compile: Compilation | None = None,
     verify: Verification | None = DEFAULT_VERIFICATION,
     device: DeviceLike = DEFAULT,
     search: Search | None = None,
-    metrics: Mapping[str, Metric] | None = None,
+    metrics: Mapping[str, Metric | str] | None = None,
     progress: ProgressLike = True,
 ) -> KernelRecord:
     """Searches the fastest configuration of a user's CUDA kernel and records the best ten.
@@ -135,15 +135,19 @@ def tune_kernel(
             its place. None verifies against the results of the first configuration that runs, which
             the record names as `verified`.
         grid: blocks: a number, or two or three along x, y and z; or a function that returns them
-            for a mapping from the names of the parameters to their values.
+            for a mapping from the names of the parameters to their values. Texts can stand for
+            functions: Python expressions in the parameters, such as `"ceil(4096 / TILE)"`.
         block: threads, likewise; by default the parameters block_size_x, block_size_y and
             block_size_z.
         problem_size: in place of `grid`, the size of the problem along x, y and z.
-        grid_div: for each axis what a block covers of that: a parameter, a number, a list of them
-            that are multiplied, or a function of the parameters; by default its threads.
+        grid_div: for each axis what a block covers of that: a text such as `"TILE"`, a number, a
+            list of them that are multiplied, or a function of the parameters; by default its
+            threads.
         shared: bytes of dynamic shared memory (`extern __shared__`), or a function returning them.
-        constraints: functions of the parameters by a short reason; a configuration is rejected
-            under the first reason whose function is not true.
+        constraints: functions of the parameters, or texts such as `"TILE * ROWS <= 1024"`, by a
+            short reason or as a list. A configuration is rejected under the first reason whose
+            constraint is not true. Of more than 250,000 combinations, the first is the one whose
+            parameters are set first. Functions must depend on the parameters alone.
         compile: folders of headers, the compiler and its options, and whether the parameters are
             macros instead of arguments of a template.
         verify: tolerances, or a function that compares, and the seconds for one configuration.
@@ -156,13 +160,14 @@ def tune_kernel(
             `energy` adds joules, power and clock to the results of the ten fastest; with a score it
             adds them to every result, in two seconds each. `recording` writes the outcomes of all
             configurations that were tried, for `device="replay:saxpy.json.gz"`.
-        metrics: further functions of a `KernelResult` by name; their values go into the record.
+        metrics: further functions of a `KernelResult` by name, or texts in its attributes and the
+            parameters; their values go into the record.
         progress: whether to show a progress bar, on standard error or in the notebook; `lines` for
             plain lines; or an observer, which receives the progress events instead.
 
     Raises:
-        UsageError: for invalid arguments or limits, a reference that does not fit them, or an
-            unknown device.
+        UsageError: for invalid arguments or limits, a reference that does not fit them, more than
+            2,000,000 legal configurations, or an unknown device.
         MissingError: without a GPU, a driver or a compiler.
         CacheError: if the cache directory cannot be written.
         AutotuneError: if no configuration can run, or none is correct.
@@ -223,7 +228,7 @@ def _tunable(
     kernel: UserKernel,
     arguments: Sequence[object],
     constants: ContentOf | None,
-    metrics: Mapping[str, Metric] | None,
+    metrics: Mapping[str, Metric | str] | None,
     search: Search,
 ) -> KernelTunable:
     """The kernel and its call, with the user's numbers."""
@@ -231,7 +236,7 @@ def _tunable(
         kernel,
         call_of(kernel.name, arguments, constants),
         launch_arguments(arguments),
-        metrics=check_metrics(metrics),
+        metrics=check_metrics(metrics, kernel.parameters),
         score=search.score if isinstance(search.score, Score) else None,
         metered=search.meters_trials,
     )
@@ -304,8 +309,7 @@ def _sources_hash(tunable: KernelTunable, places: Callable[[Config], Places]) ->
     if kernel.text is None:
         folder, includes = places(next(kernel.combinations()))
         return source_hash(kernel.source.file, directory=folder, includes=includes)
-    legal = (config for config, result in tunable.combinations if not isinstance(result, str))
-    digests = sorted({kernel.at(config).source.digest for config in legal})
+    digests = sorted({kernel.at(config).source.digest for config in kernel.space.configs})
     return sha256(json.dumps(digests).encode()).hexdigest()
 
 
@@ -357,7 +361,7 @@ def kernel_occupancy(
     block: Extents | None = None,
     grid: Extents | None = None,
     shared: SharedBytes = 0,
-    constraints: Mapping[str, Predicate] | None = None,
+    constraints: Constraints | None = None,
     compile: Compilation | None = None,
     device: DeviceLike = DEFAULT,
     jobs: int | None = None,
@@ -369,7 +373,7 @@ def kernel_occupancy(
     `str()` of the result is a table.
 
     Raises:
-        UsageError: for invalid arguments, or an unknown device.
+        UsageError: for invalid arguments, more than 250,000 combinations, or an unknown device.
         MissingError: without a compiler; without a GPU, if no other device is given.
     """
     kernel = define_kernel(
@@ -423,17 +427,6 @@ def _of_kernel(recording: KernelRecording, kernel: UserKernel, path: Path) -> Ke
     return replace(recording, rows=tuple(rows))
 
 
-@dataclass(frozen=True)
-class _RecordedTunable(KernelTunable):
-    """A kernel without its source, whose configurations are those of a recording."""
-
-    recorded: tuple[Config, ...] = ()
-
-    @cached_property
-    def combinations(self) -> tuple[Combination, ...]:
-        return tuple((config, self.kernel.geometry(config)) for config in self.recorded)
-
-
 def tune_recording(device: str, search: Search, progress: ProgressLike) -> KernelRecord:
     """Searches all configurations of a user kernel's recording, without its source.
 
@@ -451,12 +444,14 @@ def tune_recording(device: str, search: Search, progress: ProgressLike) -> Kerne
     if not isinstance(source, ReplayedFile):
         raise UsageError(f"{device} is not the recording of a user kernel; give a shape to tune")
     recording = KernelRecording.load(source.path)
-    configs = tuple(row.config for row in recording.rows)
-    values = {name: [value] for name, value in configs[0].params}
+    try:
+        table = ConfigTable.of([row.config for row in recording.rows])
+    except ValueError as error:
+        raise UsageError(f"{source.path}: {error}") from error
     kernel = define_kernel(
-        "", configs[0].family, values, constraints=None, grid=1, block=1, shared=0
+        "", table.family, table.values, constraints=None, grid=1, block=1, shared=0
     )
-    tunable = _RecordedTunable(kernel, recording.call, recorded=configs)
+    tunable = KernelTunable(replace(kernel, recorded=table), recording.call)
     store = Store(files.ensure(settings.cache_dir()))
     return replay(tunable, recording, store, _limited(search, began), progress)
 
@@ -517,10 +512,9 @@ def work_of(
 
 def _first_values(kernel: UserKernel) -> Mapping[str, Value]:
     """The parameters of the first configuration that fulfils the constraints."""
-    combinations = KernelTunable(kernel, KernelCall(kernel.name, ())).combinations
-    legal = (config.values for config, result in combinations if not isinstance(result, str))
-    if (values := next(legal, None)) is None:
+    if not (legal := kernel.space.configs):
         raise AutotuneError(f"no configuration of {kernel.name} fulfils the constraints")
+    values: Mapping[str, Value] = legal[0].values
     return values
 
 
@@ -554,11 +548,11 @@ def checked(
             nothing fills.
     """
     kernel = tunable.kernel
-    legal = [config for config, result in tunable.combinations if not isinstance(result, str)]
+    legal = kernel.space.configs
     if legal:
         first = legal[0]
         check_signature(kernel.at(first), first, arguments, arch, places(first), constants)
-    for config in dict.fromkeys(legal[:1] + (legal[-1:] if kernel.source.defines else [])):
+    for config in dict.fromkeys([*legal[:1], *(legal[-1:] if kernel.source.defines else ())]):
         compile(kernel.template(config), arch)
 
 

@@ -20,6 +20,7 @@ from threadpoolctl import threadpool_limits
 
 from autotune.errors import AutotuneError, BudgetError, CacheError, MissingError, UnsavedError
 from autotune.families.config import Config
+from autotune.families.config_table import places_of
 from autotune.measure.measurement import Failure, Measurement
 from autotune.measure.objective import HOT
 from autotune.measure.recording import Origin
@@ -311,7 +312,7 @@ class Run(Generic[R]):
 
     def _standing(self) -> Iterator[Trial]:
         """The trials of earlier runs whose outcome would be the same today."""
-        legal = frozenset(self._configs) if self._log.told else frozenset[Config]()
+        legal = places_of(self._configs) if self._log.told else {}
         for trial in self._log.told:
             if (
                 self._tunable.stands(trial.outcome.stage)

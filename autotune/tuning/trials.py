@@ -9,10 +9,12 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import Protocol
 
 from autotune.device import Device
+from autotune.errors import ConfigError
 from autotune.families.config import Config
 from autotune.families.plan import Resources
 from autotune.families.source_text import hash_of
@@ -76,6 +78,16 @@ class Trial:
         )
 
 
+@dataclass(frozen=True)
+class Barred:
+    """Whether a configuration is one of some that must not be tried."""
+
+    configs: frozenset[Config] = frozenset()
+
+    def __call__(self, config: Config) -> bool:
+        return config in self.configs
+
+
 class Quarantine:
     """The store's quarantine for kernels of some sources: other sources may have fixed a kernel.
 
@@ -87,13 +99,15 @@ class Quarantine:
         self._live = evidence == "measured"
         self._source = source
 
-    def barred(self) -> Callable[[Config], bool]:
-        """Whether a configuration is quarantined."""
-        if not self._live:
-            return lambda _: False
-        barred = self._store.quarantined(self._device)
-        # Usually the quarantine is empty, and no configuration needs its key.
-        return (lambda config: self._key(config) in barred) if barred else (lambda _: False)
+    def barred(self) -> Barred:
+        """The quarantined configurations."""
+        barred: set[Config] = set()
+        for key in self._store.quarantined(self._device) if self._live else ():
+            with suppress(ConfigError):
+                config = Config.parse(key.rpartition("@")[0])
+                if self._key(config) == key:
+                    barred.add(config)
+        return Barred(frozenset(barred))
 
     def note(self, tunable: object, config: Config, failure: Failure) -> None:
         """Quarantines a configuration if its failure endangers the device.

@@ -59,20 +59,20 @@ class Candidates:
     """
 
     ranked: tuple[Config, ...]
-    unranked: tuple[Config, ...]
+    unranked: Sequence[Config]
     rejected: Mapping[str, int]
 
     @property
-    def configs(self) -> tuple[Config, ...]:
+    def configs(self) -> Sequence[Config]:
         """All configurations, the ranked ones first."""
-        return self.ranked + self.unranked
+        return (*self.ranked, *self.unranked) if self.ranked else self.unranked
 
     def extended_by(self, configs: Iterable[Config]) -> Candidates:
         """The candidates, followed by the `configs` that are not among them."""
         missing = dict.fromkeys(configs)
         for config in self.configs if missing else ():
             missing.pop(config, None)
-        return replace(self, unranked=(*self.unranked, *missing))
+        return replace(self, unranked=(*self.unranked, *missing)) if missing else self
 
 
 class Tunable(ABC, Generic[R_co]):

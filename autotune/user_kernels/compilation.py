@@ -24,7 +24,6 @@ from autotune.records.kernel_record import LAUNCH_MACROS
 from autotune.tuning.pipeline import Compile
 from autotune.user_kernels.checks import Places, macros_kept
 from autotune.user_kernels.definition import UserKernel
-from autotune.user_kernels.geometry import evaluate
 from autotune.user_kernels.source import Texts, unpacked
 
 
@@ -62,9 +61,9 @@ def with_compiler(kernel: UserKernel, arch: str) -> UserKernel:
         UsageError: for a mistake of the call or the source that the compiler's messages reveal.
         MissingError: without a compiler, or without the headers or the host compiler that it needs.
     """
-    first = next((config for config in kernel.combinations() if _is_legal(kernel, config)), None)
-    if first is None:
+    if not kernel.space.configs:
         return kernel
+    first = kernel.space.configs[0]
     failure = _failure(kernel, first, arch)
     if failure is None or not kernel.any_compiler or _PAST_FRONT_END.search(failure.log):
         return kernel
@@ -77,13 +76,6 @@ def with_compiler(kernel: UserKernel, arch: str) -> UserKernel:
         return kernel
     warnings.warn(f"{kernel.name} is compiled by {version}; NVRTC: {failure.reason}", stacklevel=1)
     return host
-
-
-def _is_legal(kernel: UserKernel, config: Config) -> bool:
-    return all(
-        evaluate(f"constraint {reason!r}", predicate, config)
-        for reason, predicate in kernel.constraints.items()
-    )
 
 
 def _failure(kernel: UserKernel, config: Config, arch: str) -> CompileFailure | None:

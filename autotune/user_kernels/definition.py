@@ -5,14 +5,21 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from itertools import product
+from math import prod
 from pathlib import Path
 from typing import cast
 
+import numpy as np
+from numpy.typing import NDArray
+
 from autotune.errors import UsageError, require_list
 from autotune.families.config import Config, Value
+from autotune.families.config_table import ConfigTable
 from autotune.families.plan import Template
 from autotune.records.kernel_record import LAUNCH_MACROS, CompilerName, Geometry, KernelSource
+from autotune.user_kernels.expressions import settled
 from autotune.user_kernels.geometry import (
     Divisor,
     Extents,
@@ -34,7 +41,15 @@ from autotune.user_kernels.source import (
     instance_form,
     read_files,
 )
-from autotune.user_kernels.space import Predicate, checked_constraints, checked_parameters
+from autotune.user_kernels.space import (
+    Constraints,
+    LegalSpace,
+    Predicate,
+    checked_constraints,
+    checked_parameters,
+    legal_space,
+    results_of,
+)
 
 
 @dataclass(frozen=True)
@@ -51,6 +66,7 @@ class UserKernel:
         shared: bytes of dynamic shared memory, or a function that returns them.
         text: a function that returns the text of a configuration, which `source` then lacks.
         any_compiler: whether nvcc may compile it where NVRTC cannot.
+        recorded: the legal configurations, if a recording states them.
     """
 
     source: KernelSource
@@ -62,6 +78,7 @@ class UserKernel:
     shared: SharedBytes
     text: Callable[[ParameterValues], str] | None = None
     any_compiler: bool = False
+    recorded: ConfigTable | None = None
 
     @property
     def name(self) -> str:
@@ -113,6 +130,31 @@ class UserKernel:
         source = self.at(config).source
         return source.template(config, self.geometry(config) if source.launch_macros else None)
 
+    @cached_property
+    def space(self) -> LegalSpace:
+        """The combinations that fulfil all constraints.
+
+        Raises:
+            UsageError: if a constraint fails, or there are too many.
+        """
+        if self.recorded is not None:
+            return LegalSpace(self.recorded, {}, {})
+        return legal_space(self.family, self.parameters, self.constraints)
+
+    @cached_property
+    def geometries(self) -> tuple[NDArray[np.intp], list[Geometry]]:
+        """The index of the geometry of each legal configuration, and the geometries.
+
+        Raises:
+            UsageError: as `space` and `geometry`.
+        """
+        return results_of(self.geometry, self.space.configs)
+
+    @property
+    def size(self) -> int:
+        """The number of combinations."""
+        return prod(map(len, self.parameters.values()))
+
     def combinations(self) -> Iterator[Config]:
         """All combinations of the values; the last parameter varies fastest."""
         names = tuple(self.parameters)
@@ -151,7 +193,7 @@ def define_kernel(
     name: str,
     parameters: Mapping[str, Sequence[Value]],
     *,
-    constraints: Mapping[str, Predicate] | None,
+    constraints: Constraints | None,
     grid: Extents | None,
     block: Extents | None,
     shared: SharedBytes,
@@ -172,17 +214,23 @@ def define_kernel(
     text = source if callable(source) else None
     file, further = ("", ()) if callable(source) else check_source(source)
     read = read_files(file, plain, folders, further)
-    threads = block_extents(block, values)
+    threads = block_extents(settled("block", block, values), values)
     own = [path.resolve().parent for path in (file, *further) if isinstance(path, Path)]
     options, compiler = check_options(compile.options, values), check_compiler(compile.compiler)
     return UserKernel(
         source=_source(read, values, plain, form, compile.defines, options, compiler),
         includes=tuple(dict.fromkeys((*own, *folders))),
         parameters=values,
-        constraints=checked_constraints(constraints or {}),
-        grid=grid_extents(grid, problem_size, grid_div, threads, values),
+        constraints=checked_constraints(constraints, values),
+        grid=grid_extents(
+            settled("grid", grid, values),
+            settled("problem_size", problem_size, values),
+            grid_div,
+            threads,
+            values,
+        ),
         block=threads,
-        shared=shared,
+        shared=settled("shared", shared, values),
         text=text,
         any_compiler=compile.compiler is None,
     )

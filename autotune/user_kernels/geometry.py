@@ -9,7 +9,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from math import prod
 from operator import index
 from types import MappingProxyType
-from typing import Any, SupportsIndex, cast
+from typing import Any, SupportsIndex
 
 from autotune.device import Device
 from autotune.errors import UsageError
@@ -17,15 +17,16 @@ from autotune.families.config import Config
 from autotune.model.legality import Rejection
 from autotune.problem.integers import ceil_div
 from autotune.records.kernel_record import Geometry
+from autotune.user_kernels.expressions import settled
 
 ParameterValues = Mapping[str, Any]
 """The value of each parameter: a whole number, a float or a word."""
 Extent = SupportsIndex | Sequence[SupportsIndex]
 """A size along x, along x and y, or along x, y and z."""
-Extents = Extent | Callable[[ParameterValues], Extent]
-"""The size of a grid or block, or a function that returns it."""
-SharedBytes = SupportsIndex | Callable[[ParameterValues], SupportsIndex]
-"""Bytes of dynamic shared memory, or a function that returns them."""
+Extents = Extent | Callable[[ParameterValues], Extent] | str | Sequence[SupportsIndex | str]
+"""The size of a grid or block, a function that returns it, or texts in the parameters."""
+SharedBytes = SupportsIndex | Callable[[ParameterValues], SupportsIndex] | str
+"""Bytes of dynamic shared memory, a function that returns them, or a text in the parameters."""
 
 # CUDA programming guide, technical specifications, compute capability 3.0 and newer.
 MOST_BLOCKS = (2**31 - 1, 65535, 65535)
@@ -108,17 +109,18 @@ def _extents(name: str, extents: Extents, config: Config) -> tuple[int, int, int
 
 
 def _size(name: str, size: object, config: Config) -> int:
-    if not isinstance(size, SupportsIndex):
+    try:
+        return index(size)  # type: ignore[arg-type]
+    except TypeError as error:
         raise UsageError(
             f"{name} of {config} has {size!r}; give whole numbers (`//` makes them, `/` does not)"
-        )
-    return index(size)
+        ) from error
 
 
 Factor = str | SupportsIndex
 Divisor = Factor | Sequence[Factor] | Callable[[ParameterValues], SupportsIndex]
-"""The extent of a block along an axis of the problem: a parameter, a number, a product of several,
-or a function of the parameters."""
+"""The extent of a block along an axis of the problem: a parameter or another text, a number, a
+product of several, or a function of the parameters."""
 
 AXES = "xyz"
 BLOCK = tuple(f"block_size_{axis}" for axis in AXES)
@@ -169,9 +171,7 @@ def grid_extents(
         return grid
     if isinstance(grid_div, str):
         raise UsageError(f"grid_div is {grid_div!r}; give a list with an entry for each axis")
-    for divisor in grid_div or ():
-        _check(divisor, parameters)
-    size = problem_size
+    size, divisors = problem_size, [_checked(divisor, parameters) for divisor in grid_div or ()]
 
     def covering(values: ParameterValues) -> tuple[int, ...]:
         sizes = _tuple(size(values) if callable(size) else size)
@@ -179,7 +179,7 @@ def grid_extents(
             threads = _tuple(block(values) if callable(block) else block)
             covered = [index(extent) for extent in threads]
         else:
-            covered = [_product(divisor, values) for divisor in grid_div]
+            covered = [_product(divisor, values) for divisor in divisors]
         covered += [1] * (len(sizes) - len(covered))
         pairs = zip(sizes, covered, strict=False)
         return tuple(ceil_div(index(extent), step) for extent, step in pairs)
@@ -187,32 +187,20 @@ def grid_extents(
     return covering
 
 
-def _check(divisor: Divisor, parameters: Collection[str]) -> None:
-    if callable(divisor):
-        return
-    for factor in _factors(divisor):
-        if isinstance(factor, str) and factor not in parameters:
-            raise UsageError(
-                f"grid_div names {factor!r}, which is not a parameter; there are "
-                f"{', '.join(parameters) or 'none'}"
-            )
-        if not isinstance(factor, str | SupportsIndex):
+def _checked(divisor: Divisor, parameters: Collection[str]) -> list[Any]:
+    """The factors of a divisor: functions of the parameters and numbers."""
+    several = isinstance(divisor, Sequence) and not isinstance(divisor, str)
+    texts: Any = divisor if several else [divisor]
+    factors = [settled("grid_div", text, parameters) for text in texts]
+    for factor in factors:
+        if not callable(factor) and not isinstance(factor, SupportsIndex):
             raise UsageError(f"grid_div has {factor!r}; give names of parameters or whole numbers")
+    return factors
 
 
-def _factors(divisor: Divisor) -> Sequence[Factor]:
-    if isinstance(divisor, str) or not isinstance(divisor, Sequence):
-        return (cast("Factor", divisor),)
-    return divisor
+def _product(factors: Sequence[Any], values: ParameterValues) -> int:
+    return prod(index(factor(values) if callable(factor) else factor) for factor in factors)
 
 
-def _product(divisor: Divisor, values: ParameterValues) -> int:
-    if callable(divisor):
-        return index(divisor(values))
-    return prod(
-        index(values[factor] if isinstance(factor, str) else factor) for factor in _factors(divisor)
-    )
-
-
-def _tuple(extent: Extent) -> tuple[SupportsIndex, ...]:
+def _tuple(extent: Any) -> tuple[SupportsIndex, ...]:
     return tuple(extent) if isinstance(extent, Sequence) else (extent,)

@@ -9,12 +9,12 @@ from __future__ import annotations
 import json
 import math
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import astuple, dataclass, field, replace
-from functools import cached_property
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from hashlib import sha256
 from typing import Any, ClassVar, Protocol
 
+import numpy as np
 from numpy.typing import NDArray
 
 from autotune.device import Device
@@ -29,18 +29,20 @@ from autotune.model.features import Describe, Description
 from autotune.model.legality import Rejection
 from autotune.problem.call import KernelCall
 from autotune.records import Entry, KernelRecord, Provenance
-from autotune.records.kernel_record import NOT_VERIFIED, Geometry, KernelEntry, KernelLaunch
+from autotune.records.kernel_record import NOT_VERIFIED, KernelEntry, KernelLaunch
 from autotune.tuning.pipeline import Compile, prepare
-from autotune.tuning.trials import Trial
+from autotune.tuning.trials import Barred, Trial
 from autotune.tuning.tunable import Candidates, Tunable
 from autotune.user_kernels.definition import UserKernel
+from autotune.user_kernels.expressions import Expression
 from autotune.user_kernels.geometry import evaluate, rejection
+from autotune.user_kernels.space import IN_ORDER
 
 
 @dataclass(frozen=True)
 class KernelResult:
     """A measured configuration, as metrics and objectives see it; `result["TILE"]` is the value of
-    a parameter.
+    a parameter, and `result["time_us"]` that of an attribute.
 
     Attributes:
         params: the value of each parameter.
@@ -79,7 +81,7 @@ class KernelResult:
         )
 
     def __getitem__(self, name: str) -> Any:
-        return self.params[name]
+        return getattr(self, name) if name in MEASURED - {*self.params} else self.params[name]
 
     @property
     def joules(self) -> float:
@@ -101,6 +103,13 @@ class KernelResult:
         if self.energy is None:
             raise UsageError("energies were not measured; give search=autotune.Search(energy=True)")
         return self.energy
+
+
+MEASURED = {
+    *("time_us", "spread_us", "cold_us", "threads", "registers", "shared", "local", "occupancy"),
+    *("joules", "power_w", "clock_mhz"),
+}
+"""Attributes of a result that the text of a metric can name."""
 
 
 Metric = Callable[[KernelResult], float]
@@ -151,18 +160,24 @@ def evaluated(name: str, function: Metric, entry: Entry) -> float:
     return value
 
 
-def check_metrics(metrics: Mapping[str, Metric] | None) -> dict[str, Metric]:
-    """Metrics by their names.
+def check_metrics(
+    metrics: Mapping[str, Metric | str] | None, parameters: Collection[str] = ()
+) -> dict[str, Metric]:
+    """Metrics as functions, by their names. A text names attributes of a result and parameters.
 
     Raises:
-        UsageError: for an empty name, or a value that is not a function.
+        UsageError: for an empty name, or a value that is neither a function nor an expression.
     """
-    for name, function in (metrics or {}).items():
-        if not isinstance(name, str) or not name.strip() or not callable(function):
+    checked = {}
+    for name, metric in (metrics or {}).items():
+        if isinstance(metric, str):
+            metric = Expression(f"metric {name!r}", metric, (*parameters, *sorted(MEASURED)))
+        if not isinstance(name, str) or not name.strip() or not callable(metric):
             raise UsageError(
-                f"metric {name!r} is {function!r}; give a name and a function of a result"
+                f"metric {name!r} is {metric!r}; give a name, and a function of a result or a text"
             )
-    return dict(metrics or {})
+        checked[name] = metric
+    return checked
 
 
 # Assumed for a kernel that is not compiled yet; few enough for any block size.
@@ -173,8 +188,13 @@ LARGEST_SOURCE = limits.RECORD // 2
 """Characters of a source, with its headers, that a record keeps."""
 
 
-Combination = tuple[Config, Geometry | str]
-"""A configuration with its geometry, or the reason of the constraint that it breaks."""
+BROKEN = "a constraint is not fulfilled"
+
+
+NOT_RECORDED = Rejection("not recorded", "the recording does not have it")
+
+
+QUARANTINED = Rejection("quarantined", "it crashed or hung before")
 
 
 @dataclass(frozen=True)
@@ -211,35 +231,24 @@ class KernelTunable(Tunable[KernelRecord]):
         """The kernel's name."""
         return self.kernel.family
 
-    @cached_property
-    def combinations(self) -> tuple[Combination, ...]:
-        """Every combination of the parameters' values.
-
-        Raises:
-            UsageError: if the function of a constraint or of the geometry fails.
-        """
-
-        def combination(config: Config) -> Combination:
-            broken = (
-                reason
-                for reason, predicate in self.kernel.constraints.items()
-                if not evaluate(f"constraint {reason!r}", predicate, config)
-            )
-            return config, next(broken, None) or self.kernel.geometry(config)
-
-        return tuple(map(combination, self.kernel.combinations()))
-
     def digest(self, sources: str) -> str:
         """A hash of everything but the device that times depend on: the form of an instance, the
         call, the geometry of every configuration, and `sources`, a hash of the source with its
         headers."""
-        geometries = [
-            (str(config), astuple(geometry))
-            for config, geometry in self.combinations
-            if not isinstance(geometry, str)
-        ]
+        (places, geometries), configs = self.kernel.geometries, self.kernel.space.configs
+        plain = [tuple(vars(geometry).values()) for geometry in geometries]
+        hashed: object
+        if self.kernel.size <= IN_ORDER:
+            pairs = zip(configs, places.tolist(), strict=True)
+            hashed = [(str(config), plain[place]) for config, place in pairs]
+        else:
+            ordered = sorted({*plain})
+            ranks = {geometry: rank for rank, geometry in enumerate(ordered)}
+            ranked = np.array([ranks[geometry] for geometry in plain], np.int32)[places]
+            arrays = configs.codes.tobytes(), ranked.tobytes()
+            hashed = self.kernel.parameters, ordered, [sha256(own).hexdigest() for own in arrays]
         source = self.kernel.source
-        parts: tuple[object, ...] = (sources, source.form, str(self.call), geometries)
+        parts: tuple[object, ...] = (sources, source.form, str(self.call), hashed)
         if source.defines or source.options:
             parts = (*parts, source.defines, source.options)
         if self.metered:
@@ -251,41 +260,65 @@ class KernelTunable(Tunable[KernelRecord]):
         return sha256(json.dumps(parts).encode()).hexdigest()
 
     def rejected(self, device: Device) -> Iterator[tuple[Config, Rejection | None]]:
-        """Every combination, with the reason why it cannot run on a device, or None if it can."""
-        for config, geometry in self.combinations:
-            if isinstance(geometry, str):
-                yield config, Rejection(geometry, "a constraint is not fulfilled")
+        """Every combination, with the reason why it cannot run on a device, or None if it can.
+
+        Raises:
+            UsageError: for more than `IN_ORDER` combinations, or if a constraint or a function of
+                the geometry fails.
+        """
+        kernel = self.kernel
+        if kernel.size > IN_ORDER:
+            raise UsageError(
+                f"{kernel.name} has {kernel.size:,} combinations of parameters; give values that "
+                f"have at most {IN_ORDER:,}"
+            )
+        for config in kernel.combinations():
+            broken = (
+                reason
+                for reason, predicate in kernel.constraints.items()
+                if not evaluate(f"constraint {reason!r}", predicate, config)
+            )
+            if reason := next(broken, None):
+                yield config, Rejection(reason, BROKEN)
             else:
-                yield config, rejection(geometry, device)
+                yield config, rejection(kernel.geometry(config), device)
 
     def candidates(
         self, runner: Runner, unsafe: Callable[[Config], bool], *, ranked: int | None
     ) -> Candidates:
         """The configurations that the device can launch, in order of enumeration."""
         del ranked
-        counts, examples = Counter[str](), dict[str, str]()
-        configs: list[Config] = []
-        configs_known = runner.known()
-        recorded = None if configs_known is None else frozenset(configs_known)
-        for config, rejected in self.rejected(runner.device):
-            if rejected is None and recorded is not None and config not in recorded:
-                rejected = Rejection("not recorded", "the recording does not have it")
-            if rejected is None and unsafe(config):
-                rejected = Rejection("quarantined", "it crashed or hung before")
-            if rejected is None:
-                configs.append(config)
-            else:
-                counts[rejected.reason] += 1
-                examples.setdefault(rejected.reason, f"{config}: {rejected.detail}")
-        if not configs:
+        space, (places, geometries) = self.kernel.space, self.kernel.geometries
+        configs = space.configs
+        refused = [rejection(geometry, runner.device) for geometry in geometries]
+        whys = [None, NOT_RECORDED, QUARANTINED, *refused]
+        codes = [code if why else 0 for code, why in enumerate(whys)]
+        why = np.array(codes, np.intp)[3 + places]
+        if (recorded := runner.known()) is not None:
+            missing = np.ones(len(configs), bool)
+            missing[configs.rows(recorded)] = False
+            why[missing & (why == 0)] = 1
+        barred = unsafe.configs if isinstance(unsafe, Barred) else filter(unsafe, configs)
+        rows = configs.rows(barred)
+        why[rows[why[rows] == 0]] = 2
+        rejected = Counter(space.rejected)
+        for reason, count in zip(whys, np.bincount(why).tolist(), strict=False):
+            if reason is not None and count:
+                rejected[reason.reason] += count
+        if not (left := configs.taken(why == 0)):
+            examples = {reason: f"{config}: {BROKEN}" for reason, config in space.examples.items()}
+            for row in sorted(np.unique(why, return_index=True)[1].tolist()):
+                example = whys[why[row]]
+                assert example is not None
+                examples.setdefault(example.reason, f"{configs[row]}: {example.detail}")
             reasons = (
-                f"{reason} {count}, such as {examples[reason]}" for reason, count in counts.items()
+                f"{reason} {rejected[reason]}, such as {text}" for reason, text in examples.items()
             )
             raise AutotuneError(
                 f"no configuration of {self} can run on {runner.device.name}; rejected: "
                 + "; ".join(reasons)
             )
-        return Candidates((), tuple(configs), dict(counts.most_common()))
+        return Candidates((), left, dict(rejected.most_common()))
 
     def describe(self, device: Device) -> Describe:
         """The resources of a block and the number of blocks; the kernel's work is unknown."""
@@ -362,16 +395,13 @@ def first_results(
     Raises:
         AutotuneError: if none runs; with the first reason.
     """
-    reason = "the device can launch none"
-    for config, rejected in tunable.rejected(runner.device):
-        if rejected is not None:
-            continue
+    reason = ""
+    for config in tunable.candidates(runner, Barred(), ranked=None).configs:
         candidate = prepare(tunable.plan(config), runner, compile)
         outcome = candidate if isinstance(candidate, Failure) else runner.results(candidate)
         if not isinstance(outcome, Failure):
             return config, outcome
-        if reason.startswith("the device"):
-            reason = f"{config}: {outcome.stage}: {outcome.reason}"
+        reason = reason or f"{config}: {outcome.stage}: {outcome.reason}"
     raise AutotuneError(
         f"no configuration of {tunable} runs, so that none can stand in for a reference: {reason}"
     )

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from itertools import chain
 from operator import itemgetter
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -22,6 +23,7 @@ from optuna.distributions import (
 )
 
 from autotune.families.config import Config, Value
+from autotune.families.config_table import ConfigTable
 from autotune.families.plan import Resources
 
 FAMILY = "family"
@@ -203,6 +205,8 @@ class SearchSpace:
 
 def axes_of(configs: Sequence[Config]) -> tuple[Axis, ...]:
     """The axes of configurations of any families; a parameter with a single value has none."""
+    if isinstance(configs, ConfigTable):
+        return _axes_of_table(configs)
     members: dict[str, list[int]] = {}
     for index, config in enumerate(configs):
         members.setdefault(config.family, []).append(index)
@@ -221,9 +225,25 @@ def axes_of(configs: Sequence[Config]) -> tuple[Axis, ...]:
     return tuple(axis for axis in axes if sum(value is not None for value in axis.values) > 1)
 
 
+def _axes_of_table(table: ConfigTable) -> tuple[Axis, ...]:
+    axes = []
+    for (name, own), column in zip(table.values.items(), table.codes.T, strict=True):
+        used = np.flatnonzero(np.bincount(column)).tolist()
+        values = sorted((own[code] for code in used), key=_order)
+        if len(values) > 1:
+            code = {value: index for index, value in enumerate(values)}
+            renamed = np.array([code.get(value, 0) for value in own], "u1")
+            axes.append(Axis(name, tuple(values), renamed[column]))
+    return tuple(axes)
+
+
+def _order(value: Value | None) -> tuple[str, Any]:
+    return str(type(value)), value
+
+
 def _axis(name: str, parts: Sequence[_Column], count: int, weight: float) -> Axis:
     distinct = {*chain.from_iterable(column for _, column in parts)}
-    values: list[Value | None] = sorted(distinct, key=lambda value: (str(type(value)), value))
+    values: list[Value | None] = sorted(distinct, key=_order)
     if sum(len(column) for _, column in parts) < count:
         values.insert(0, None)
     code = {value: index for index, value in enumerate(values)}

@@ -9,7 +9,6 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
-from functools import cached_property
 from operator import attrgetter
 from typing import Any, Protocol
 
@@ -23,6 +22,7 @@ from optuna.storages import BaseStorage
 from optuna.trial import FrozenTrial, TrialState
 
 from autotune.families.config import Config, Value
+from autotune.families.config_table import places_of
 from autotune.model.features import Describe
 from autotune.tuning.options import Sampler
 from autotune.tuning.search.axes import Axis, History, Mask, SearchSpace, axes_of
@@ -125,11 +125,6 @@ class FeasibleSampler(BaseSampler):
         proposed = self._engine.propose(left, study, trial)
         return self._even(left) if proposed is None else proposed
 
-    @cached_property
-    def _points(self) -> npt.NDArray[np.float32]:
-        """Used only without guesses."""
-        return self._space.matrix.astype("f4")
-
     def _even(self, among: Mask) -> int:
         """Draws a family evenly, since one may be small, and then a configuration of it."""
         return self._draws(among, 1)[0]
@@ -146,7 +141,9 @@ class FeasibleSampler(BaseSampler):
         earlier = [*self._history.told, *self._history.pending]
         if not earlier:
             return int(drawn[0])
-        off = np.abs(self._points[drawn][:, None] - self._points[earlier][None]).sum(2)
+        points = self._space.matrix
+        apart = points[drawn, None].astype("f4") - points[None, earlier].astype("f4")
+        off = np.abs(apart).sum(2)
         return int(drawn[off.min(1).argmax()])
 
     def _neighbours(self, left: Mask, rivals: Sequence[int]) -> Mask:
@@ -230,7 +227,7 @@ class Proposer:
         value: Callable[[Trial], float] = attrgetter("time_us"),
     ) -> None:
         self.configs, self._value = configs, value
-        self._index = {config: index for index, config in enumerate(configs)}
+        self._index = places_of(configs)
         self._space = SearchSpace(axes_of(configs) if axes is None else axes, len(configs))
         self._history = History(self._space)
         earlier = [trial for trial in told if trial.config in self._index]
@@ -338,11 +335,11 @@ class Proposer:
     ) -> FeasibleSampler:
         engine = Projection(self._space, inner) if inner else self._surrogate
         everything = sampler == "exhaustive"
-        first = self.configs if everything else guesses if engine else ()
+        first = [self._index[config] for config in guesses if engine and config in self._index]
         return FeasibleSampler(
             self._space,
             self._history,
-            guesses=[self._index[config] for config in first if config in self._index],
+            guesses=range(len(self.configs)) if everything else first,
             sure=len(self.configs) if everything else SURE,
             engine=engine,
             random=random,

@@ -42,6 +42,8 @@ ROOM = 64
 # In a large space the candidates are a sample beside the neighbours of the best: the first
 # configurations, which a model prefers, and others at random. Describing one takes 40 us.
 SAMPLE, FIRST, AROUND = 8_000, 2_000, 500
+# Rows of parameters that are compared at once.
+CACHED = 2**14
 # Configurations with less of a chance to run come after all others: nobody saw a time there, so
 # their improvement is a guess, and the largest of all where everything else is known.
 LIKELY_FAILURE = 0.01
@@ -69,7 +71,7 @@ class DescribedSpace:
     Attributes:
         points: one row a configuration: its parameters, then its features where described; without
             features what makes single values of the parameters differ.
-        parameters: the number of columns that are parameters.
+        matrix: the parameters alone.
         groups: numbers of consecutive columns that belong together.
         expected: logarithms of the predicted times of those described.
         least: the least of them.
@@ -90,10 +92,10 @@ class DescribedSpace:
     ) -> None:
         self._configs, self._history, self._features = configs, history, describe
         # Features tell such values apart better; beside them more inputs only dilute the distances.
-        odd, sizes = space.oddities if describe is None else (np.empty((space.count, 0)), [])
-        self.parameters = space.matrix.shape[1]
-        self.points = np.hstack([space.matrix, odd])
-        self.groups = [1] * self.parameters + sizes
+        odd, sizes = space.oddities if describe is None else (None, [])
+        self.matrix = space.matrix
+        self.points = space.matrix if odd is None else np.hstack([space.matrix, odd])
+        self.groups = [1] * space.matrix.shape[1] + sizes
         self.expected = np.zeros(len(configs))
         self.least = 0.0 if describe is None else math.inf
         self._described = np.full(len(configs), describe is None)
@@ -371,8 +373,10 @@ class Surrogate:
         if best != self._history.best:
             best = self._history.best
             # Configurations not described yet have no features to compare.
-            parameters = self._space.points[:, : self._space.parameters]
-            off = np.abs(parameters - parameters[best]).sum(1)
+            parameters, off = self._space.matrix, np.empty(len(left))
+            for start in range(0, len(left), CACHED):
+                part = slice(start, start + CACHED)
+                off[part] = np.abs(parameters[part] - parameters[best]).sum(1)
             near = np.argpartition(off, min(AROUND, len(off) - 1))[:AROUND]
             self._around = best, near
         return near[left[near]]

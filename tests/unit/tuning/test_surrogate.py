@@ -96,7 +96,7 @@ def test_single_values_are_inputs_only_without_features(
     assert search._surrogate is not None
     described = search._surrogate._space
     features = 0 if describe is None else 3
-    assert (described.points.shape[1] > described.parameters + features) == more
+    assert (described.points.shape[1] > described.matrix.shape[1] + features) == more
 
 
 def test_compiled_configs_are_described_by_resources() -> None:

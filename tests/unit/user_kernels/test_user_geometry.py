@@ -60,4 +60,4 @@ def test_contradicting_sizes_are_refused(changes: dict[str, Any], message: str) 
 def test_divisor_of_zero_is_refused_with_the_configuration() -> None:
     zero = tunable(**NAMED | {"problem_size": 7, "grid_div": [0]})
     with pytest.raises(UsageError, match=r"grid fails for saxpy:block_size_x=32.*ZeroDivision"):
-        _ = zero.combinations
+        _ = zero.kernel.geometries

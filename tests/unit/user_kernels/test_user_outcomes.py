@@ -24,11 +24,11 @@ def go(
     *,
     runner: KernelRunner | None = None,
     energy: bool = False,
-    **metrics: Metric,
+    **metrics: Metric | str,
 ) -> KernelRecord:
-    call = work()
+    call, given = work(), check_metrics(metrics, ["THREADS", "EACH"])
     score = None if objective is None else Score(objective)
-    tunable = KernelTunable(kernel(), call.call, call.arguments, metrics=metrics, score=score)
+    tunable = KernelTunable(kernel(), call.call, call.arguments, metrics=given, score=score)
     options = Search(score=score, energy=energy)
     used = runner or KernelRunner()
     return tune(tunable, used, store, options, compile=compiled, origin=ORIGIN)
@@ -110,8 +110,18 @@ def test_objective_that_is_no_number_is_refused(store: Store, function: Any, mes
 
 @pytest.mark.parametrize("metrics", [{"": lambda _: 1}, {"GB/s": 7}])
 def test_metric_that_is_no_function_is_refused(metrics: Any) -> None:
-    with pytest.raises(UsageError, match="give a name and a function of a result"):
+    with pytest.raises(UsageError, match="give a name, and a function of a result or a text"):
         check_metrics(metrics)
+
+
+def test_metric_may_be_a_text_in_results_and_parameters(store: Store) -> None:
+    entry = go(store, each="EACH / time_us").best
+    assert dict(entry.metrics) == {"each": 1 / entry.measurement.time_us}
+
+
+def test_text_of_a_metric_names_parameters_and_results() -> None:
+    with pytest.raises(UsageError, match=r"metric 'x' names 'TILE', .* are THREADS, clock_mhz"):
+        check_metrics({"x": "TILE / time_us"}, ["THREADS"])
 
 
 # Energies
