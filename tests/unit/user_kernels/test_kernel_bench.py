@@ -91,7 +91,7 @@ def opened(
     free: int = 2**30,
 ) -> tuple[KernelBench, FakeSession]:
     monkeypatch.setattr(module, "Timer", FakeTimer)
-    monkeypatch.setattr(guarded_arrays, "compiled", uncompiled)
+    monkeypatch.setattr(guarded_arrays, "program_of", uncompiled)
     session: Any = FakeSession(kernels, floats, free)
     return KernelBench(session, call or work()), session
 
