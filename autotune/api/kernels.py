@@ -346,7 +346,7 @@ def work_of(
     configuration is called with `first_values` at first."""
     hosts = on_hosts(arguments)
     if verify is None:
-        return unverified(name, hosts, NOT_VERIFIED)
+        return replace(unverified(name, hosts), verified=NOT_VERIFIED)
     verify.check_positions(hosts)
     if verify.by_configuration and not callable(reference):
         raise UsageError(

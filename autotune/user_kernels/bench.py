@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from typing import TypeVar
+from typing import Any, TypeVar
+
+from numpy.typing import NDArray
 
 from autotune import settings
 from autotune.errors import RunnerError
@@ -24,7 +26,7 @@ from autotune.user_kernels.guarded_arrays import (
     guarded_bytes,
 )
 from autotune.user_kernels.results import Agreement
-from autotune.user_kernels.workload import HostFault, SharedArray, Workload, in_shared_memory
+from autotune.user_kernels.workload import Workload
 
 T = TypeVar("T")
 
@@ -50,43 +52,35 @@ def open_kernel_runner(work: Workload, index: int = 0, *, time_limit: float) -> 
         time_limit: seconds for all runs of one candidate; the time to compare its results is added.
     """
     limit = time_limit + PER_GB * work.bytes / 1e9
-    task = in_shared_memory(work)
-    if work.on_host is not None:
-        return HostComparedRunner(task, index, work.on_host, time_limit=limit)
-    return GpuRunner(task, index, bench=BENCH, baseline_bench=None, time_limit=limit)
+    return KernelRunner(work, index, bench=BENCH, baseline_bench=None, time_limit=limit)
 
 
-class HostComparedRunner(GpuRunner):
-    """A runner for a user kernel whose results this process compares, after one run of each
-    candidate."""
-
-    def __init__(self, work: Workload, index: int, fault: HostFault, *, time_limit: float) -> None:
-        """Starts the worker; `fault` says why the contents of the arrays are wrong."""
-        super().__init__(work, index, bench=BENCH, baseline_bench=None, time_limit=time_limit)
-        self._fault = fault
+class KernelRunner(GpuRunner):
+    """A runner for a user kernel. Where this process compares results, it does so after one run of
+    each candidate, before the candidate is measured."""
 
     def measure(
         self, candidate: Candidate, best: BestTimes | None, objective: Objective = HOT
     ) -> Measurement | Failure:
-        """Compares the results of a candidate, then measures it."""
         return self._failure(candidate) or super().measure(candidate, best, objective)
 
     def rematch(self, candidates: Sequence[Candidate]) -> list[Measurement | Failure]:
-        """Compares the results of all candidates, then times the correct ones interleaved."""
         failures = [self._failure(candidate) for candidate in candidates]
         pairs = zip(candidates, failures, strict=True)
         outcomes = iter(super().rematch([each for each, failure in pairs if failure is None]))
         return [failure or next(outcomes) for failure in failures]
 
     def examine(self, candidate: Candidate) -> Failure | None:
-        """Compares the results of a winner once more."""
         return self._failure(candidate) or super().examine(candidate)
 
     def _failure(self, candidate: Candidate) -> Failure | None:
+        """The failure of a candidate whose results are wrong, if this process compares them."""
+        if not isinstance(self._task, Workload) or self._task.on_host is None:
+            return None
         results = self.results(candidate)
         if isinstance(results, Failure):
             return results
-        reason = self._fault(candidate.config, results)
+        reason = self._task.on_host(candidate.config, results)
         return None if reason is None else Failure("verify", reason)
 
 
@@ -146,18 +140,17 @@ class KernelBench(BaseBench):
         ready = self._prepared(candidate)
         return ready if isinstance(ready, Failure) else None
 
-    def results(self, candidate: Candidate) -> list[SharedArray] | Failure:
+    def results(self, candidate: Candidate) -> list[NDArray[Any]] | Failure:
         """The contents that a run leaves in each array; it is compared with nothing."""
 
-        def run() -> list[SharedArray] | Failure:
+        def run() -> list[NDArray[Any]] | Failure:
             enqueue = self._session.bind(candidate)(self._values)
             self._restore()
             enqueue()
             self._session.synchronize()
             return self._read(GuardedArray.content)
 
-        self._results = self._guarded(run)  # has to outlive the answer
-        return self._results
+        return self._guarded(run)
 
     def baseline(self) -> Measurement | None:
         """None: no library has this kernel."""

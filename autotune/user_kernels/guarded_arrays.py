@@ -22,7 +22,7 @@ from autotune.measure.session import LoadedKernel, Session
 from autotune.measure.verify_kernels import MOST_BLOCKS, THREADS, program_of
 from autotune.problem.integers import ceil_div
 from autotune.user_kernels.results import Agreement, Comparison, compare
-from autotune.user_kernels.workload import ArrayArgument, SharedArray
+from autotune.user_kernels.workload import ArrayArgument
 
 PATTERN = 0xA5
 """Byte of the guards around each array; an unlikely result as a number of any type."""
@@ -124,20 +124,18 @@ class GuardedArray:
             return self._unchanged(content)
         array = content.view(buffer.before.dtype).reshape(buffer.before.shape)
         comparison = compare(array, buffer.expected)
-        if not comparison.wrong:
-            return comparison
-        reason = f"argument {buffer.place}: wrong result: {comparison}"
-        if comparison.actual != comparison.actual and buffer.written:
-            reason += "; it held NaN before, as the reference does not read it"
-        return Failure("verify", reason)
+        if comparison.wrong:
+            return Failure("verify", difference(buffer, comparison))
+        return comparison
 
-    def content(self) -> SharedArray | Failure:
-        """A copy of the contents after the work on the stream, for another process."""
+    def content(self) -> NDArray[Any] | Failure:
+        """A copy of the contents after the work on the stream."""
         content = self._downloaded()
         if isinstance(content, Failure):
             return content
         before = self.buffer.before
-        return SharedArray.of(content.view(before.dtype).reshape(before.shape))
+        copied: NDArray[Any] = content.copy().view(before.dtype).reshape(before.shape)
+        return copied
 
     @cached_property
     def _image(self) -> NDArray[np.uint8]:
@@ -160,6 +158,19 @@ class GuardedArray:
             where = f"argument {self.buffer.place}, which the reference leaves as it is"
             return Failure("verify", f"stray writes: changed {count} elements of {where}")
         return None
+
+
+def difference(buffer: ArrayArgument, comparison: Comparison) -> str:
+    """The number of wrong elements of an array, with the worst one."""
+    place = comparison.place if len(comparison.place) != 1 else comparison.place[0]
+    text = (
+        f"argument {buffer.place}: wrong result: {comparison.wrong} of {buffer.before.size} "
+        f"elements, such as {comparison.actual:.6g} instead of {comparison.desired:.6g} at "
+        f"{place}, tolerance {comparison.allowed:.3g}"
+    )
+    if comparison.actual == comparison.actual or not buffer.written:
+        return text
+    return f"{text}; it held NaN before, as the reference does not read it"
 
 
 def guarded_bytes(buffer: ArrayArgument) -> int:

@@ -9,6 +9,7 @@ from typing import Any
 
 from autotune.errors import UsageError
 from autotune.families.config import Config
+from autotune.user_kernels.guarded_arrays import difference
 from autotune.user_kernels.results import (
     Array,
     Check,
@@ -44,11 +45,10 @@ def compared_on_host(
                 for arrays in ({place: each.values for place, each in expected.items()}, actual)
             )
             return _refusal(verify.check, *lists)
-        comparisons = ((place, compare(actual[place], each)) for place, each in expected.items())
-        wrong = (
-            f"argument {place}: wrong result: {each}" for place, each in comparisons if each.wrong
-        )
-        return next(wrong, None)
+        for place, values in expected.items():
+            if (comparison := compare(actual[place], values)).wrong:
+                return difference(outputs[place], comparison)
+        return None
 
     free = (
         replace(buffer, expected=None, free=True) if buffer.place in outputs else buffer

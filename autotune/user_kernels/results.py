@@ -143,21 +143,12 @@ class Comparison(Agreement):
         place: index of the worst element.
         actual: its value.
         desired: its expected value.
-        size: number of all elements.
     """
 
     wrong: int
     place: tuple[int, ...]
     actual: complex
     desired: complex
-    size: int
-
-    def __str__(self) -> str:
-        place = self.place if len(self.place) != 1 else self.place[0]
-        return (
-            f"{self.wrong} of {self.size} elements, such as {self.actual:.6g} instead of "
-            f"{self.desired:.6g} at {place}, tolerance {self.allowed:.3g}"
-        )
 
 
 def compare(actual: NDArray[Any], expected: ExpectedArray) -> Comparison:
@@ -179,7 +170,7 @@ def compare(actual: NDArray[Any], expected: ExpectedArray) -> Comparison:
         difference += float(finite @ finite)
     place = tuple(int(index) for index in np.unravel_index(at, actual.shape))
     values = flat[at].item(), desired[at].item()
-    return Comparison(error, expected.allowed(at), difference, wrong, place, *values, flat.size)
+    return Comparison(error, expected.allowed(at), difference, wrong, place, *values)
 
 
 def _nan_last(error: float) -> float:

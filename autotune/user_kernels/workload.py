@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import IO, Any
 
 import numpy as np
 
@@ -38,7 +36,7 @@ class ArrayArgument:
             element differs from the expected one.
         expected: the contents it must leave; None for no change.
         written: whether the kernel only writes it, as far as the reference tells.
-        free: whether its contents after a run are compared with nothing.
+        free: whether the process of the search compares its contents, if anything does.
     """
 
     place: int
@@ -67,7 +65,7 @@ class Workload:
         buffers: the array arguments.
         verified: the configuration whose results are expected; empty if a reference gave them;
             `NOT_VERIFIED` if nothing is compared.
-        on_host: compares the free arrays in the process of the search.
+        on_host: compares the free arrays; it stays in the process of the search.
     """
 
     call: KernelCall
@@ -79,49 +77,13 @@ class Workload:
     def __str__(self) -> str:
         return str(self.call)
 
+    def __getstate__(self) -> dict[str, object]:
+        return {**vars(self), "on_host": None}
+
     @property
     def bytes(self) -> int:
         """Bytes of all arrays together."""
         return sum(buffer.before.nbytes for buffer in self.buffers)
-
-
-class SharedArray(np.memmap[Any, np.dtype[Any]]):
-    """An array in memory that other processes map instead of receiving a copy.
-
-    It has to outlive the start of the process that it is sent to.
-    """
-
-    owner: IO[bytes]
-
-    @classmethod
-    def of(cls, array: Array) -> SharedArray:
-        """A copy of an array."""
-        memory = os.fdopen(os.memfd_create("autotune"), "wb")
-        memory.truncate(array.nbytes)
-        path = f"/proc/{os.getpid()}/fd/{memory.fileno()}"
-        shared = cls(path, array.dtype, "r+", shape=array.shape)
-        shared.owner = memory
-        shared[...] = array
-        return shared
-
-    def __reduce__(self) -> tuple[object, ...]:
-        return _mapped, (self.filename, self.dtype, self.shape)
-
-
-def _mapped(path: str, dtype: np.dtype[Any], shape: tuple[int, ...]) -> Array:
-    return np.memmap(path, dtype, "c", shape=shape)
-
-
-def in_shared_memory(work: Workload) -> Workload:
-    """A call for worker processes, with its arrays in memory that they share."""
-
-    def shared(buffer: ArrayArgument) -> ArrayArgument:
-        expected = buffer.expected
-        if expected is not None:
-            expected = replace(expected, values=SharedArray.of(expected.values))
-        return replace(buffer, before=SharedArray.of(buffer.before), expected=expected)
-
-    return replace(work, buffers=tuple(map(shared, work.buffers)), on_host=None)
 
 
 def workload(
@@ -161,36 +123,27 @@ def workload(
     for place, argument in enumerate(arguments):
         if isinstance(argument, np.ndarray):
             expected = outputs.get(place)
-            if (
-                expected is None
-                or not callable(reference)
-                or reads(reference, arguments, place, results)
-            ):
-                buffers.append(ArrayArgument(place, as_bytes(argument), expected))
+            read = not callable(reference) or reads(reference, arguments, place, results)
+            if expected is None or read:
+                buffers.append(ArrayArgument(place, as_bytes(argument.copy()), expected))
             else:
                 poison = different(expected.values.astype(argument.dtype))
                 buffers.append(ArrayArgument(place, as_bytes(poison), expected, written=True))
     return Workload(call, in_plan, tuple(buffers))
 
 
-def unverified(name: str, arguments: Sequence[object], verified: str = "") -> Workload:
+def unverified(name: str, arguments: Sequence[object]) -> Workload:
     """A call without expected results; `with_results` adds them.
-
-    Args:
-        name: the name of the kernel.
-        arguments: as for `workload`.
-        verified: `NOT_VERIFIED` if it never gets any.
 
     Raises:
         UsageError: as `call_of`.
     """
     buffers = (
-        ArrayArgument(place, as_bytes(argument), None)
+        ArrayArgument(place, as_bytes(argument.copy()), None)
         for place, argument in enumerate(arguments)
         if isinstance(argument, np.ndarray)
     )
-    call, in_plan = call_of(name, arguments), launch_arguments(arguments)
-    return Workload(call, in_plan, tuple(buffers), verified)
+    return Workload(call_of(name, arguments), launch_arguments(arguments), tuple(buffers))
 
 
 def with_results(

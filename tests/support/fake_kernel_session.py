@@ -227,7 +227,7 @@ def opened_saxpy(work: Workload, index: int) -> PendingBench:
 
     def finish() -> KernelBench:
         bench.Timer = FakeTimer  # type: ignore[assignment, attr-defined]
-        guarded_arrays.program_of = uncompiled  # type: ignore[assignment, attr-defined]
+        guarded_arrays.program_of = uncompiled  # type: ignore[attr-defined]
         kernels: dict[str, Kernel] = {"32": right, "64": lambda _: None, "128": exits, "256": right}
         session: Any = FakeSession(kernels, work.buffers[0].before.size, 2**30)
         return KernelBench(session, work)

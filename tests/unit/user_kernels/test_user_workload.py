@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import pickle
 import sys
 import warnings
 from collections.abc import Callable
@@ -24,7 +23,7 @@ from autotune.problem.call import KernelCall
 from autotune.user_kernels.arguments import call_of, launch_arguments, on_host
 from autotune.user_kernels.host_comparison import compared_on_host
 from autotune.user_kernels.results import ExpectedArray, Verification, compare
-from autotune.user_kernels.workload import Workload, in_shared_memory, unverified, with_results
+from autotune.user_kernels.workload import Workload, unverified, with_results
 
 F4 = np.float32
 
@@ -350,29 +349,6 @@ def test_results_that_verify_nothing_are_refused(change: float, message: str) ->
     results = [call.buffers[0].before + F4(change), call.buffers[1].before]
     with pytest.raises(UsageError, match=message):
         with_results(call, results, "saxpy:EACH=1", Verification())
-
-
-def test_unchanged_arrays_do_not_call_the_reference_again() -> None:
-    calls: list[int] = []
-
-    def counted(x: Any, y: Any, out: Any) -> list[Any]:
-        del out
-        calls.append(1)
-        return [None, None, x + y]
-
-    workload_of([np.ones(3), np.ones(3), np.ones(3)], counted)
-    assert len(calls) == 2  # once for the results, once without the contents of `out`
-
-
-def test_other_processes_map_shared_arrays() -> None:
-    sent = in_shared_memory(work())
-    message = pickle.dumps(sent)
-    assert len(message) < 2000 < sent.bytes
-    for buffer, received in zip(work().buffers, pickle.loads(message).buffers, strict=True):
-        np.testing.assert_array_equal(received.before, buffer.before)
-        received.before[:] = 0  # a copy of its own
-    for buffer, kept in zip(work().buffers, sent.buffers, strict=True):
-        np.testing.assert_array_equal(kept.before, buffer.before)
 
 
 # Comparison on the host
