@@ -35,7 +35,7 @@ BENCH = "autotune.user_kernels.bench:open_bench"
 PER_GB = 20.0
 """Seconds to compare a gigabyte of arrays on the host."""
 
-SPARE = 2**28
+SPARE = 2**29
 """Bytes of device memory left free beside copies of the arrays: for local memory, and the flush of
 L2."""
 

@@ -113,8 +113,11 @@ class ExpectedArray:
         for start in range(0, flat.size, CHUNK):
             part = flat[start : start + CHUNK]
             wide = part.astype(np.complex128 if part.dtype.kind == "c" else np.float64)
-            wide = wide[np.isfinite(wide)].view(np.float64)
-            total += float(wide @ wide)
+            square = float(np.vdot(wide, wide).real)
+            if not math.isfinite(square):
+                wide = wide[np.isfinite(wide)]
+                square = float(np.vdot(wide, wide).real)
+            total += square
         return total
 
 

@@ -11,8 +11,9 @@ from typing import Any
 from autotune.measure import targets
 from autotune.measure.measurement import Evidence
 from autotune.measure.objective import COLD, HOT, Objective
-from autotune.records import Entry, Record, Store, TuningRecord
+from autotune.records import Entry, KernelRecord, Record, Store, TuningRecord
 from autotune.records.inventory import change, stale_change
+from autotune.records.kernel_record import NOT_VERIFIED
 from autotune.report import over_vendor, since, us_of, vendor
 from autotune.report.explanation import why_it_won
 from autotune.report.pages import page
@@ -126,6 +127,7 @@ class Headline(Result):
         date: date of the record.
         why: a sentence that says why this configuration won.
         commands: command lines that repeat it.
+        verified: whether its results were compared with anything.
     """
 
     config: str
@@ -141,6 +143,7 @@ class Headline(Result):
     date: str
     why: str
     commands: tuple[str, ...]
+    verified: bool
 
 
 def result_fields(
@@ -201,6 +204,7 @@ def headline(
         date=record.provenance.date,
         why=why_it_won(record.entries, best),
         commands=_commands(subject, device_option),
+        verified=not isinstance(record, KernelRecord) or record.verified != NOT_VERIFIED,
     )
 
 
@@ -438,6 +442,8 @@ _EVIDENCE = {
 def _head(analysis: Analysis) -> str:
     top = analysis.headline
     kind, evidence, meaning = _EVIDENCE[top.evidence]
+    if not top.verified:
+        kind, meaning = "bad", "timed on the device, not verified"
     badge = f'<span class="badge {kind}">{evidence}</span>'
     aged = f", {escape(top.age)}" if top.age else ""
     states = [f"Stale: {top.stale}."] if top.stale else []
