@@ -355,19 +355,16 @@ def work_of(
         )
     if reference is None:
         return unverified(name, hosts)
-    if not callable(reference):
-        return compared_on_host(workload(name, hosts, on_hosts(reference), verify), verify)
+
+    def own(*values: Mapping[str, Value]) -> Reference:
+        if not callable(reference):
+            return on_hosts(reference)
+        return in_own_library(partial(reference, *values), arguments)
+
     if not verify.by_configuration:
-        own = in_own_library(reference, arguments)
-        return compared_on_host(workload(name, hosts, own, verify), verify)
-
-    def reference_of(values: Mapping[str, Value]) -> Callable[..., Any]:
-        return in_own_library(partial(reference, values), arguments)
-
-    work = workload(name, hosts, reference_of(first_values()), verify)
-    return compared_on_host(
-        work, verify, lambda config: run_reference(reference_of(config.values), hosts)
-    )
+        return compared_on_host(workload(name, hosts, own(), verify), verify)
+    work = workload(name, hosts, own(first_values()), verify)
+    return compared_on_host(work, verify, lambda config: run_reference(own(config.values), hosts))
 
 
 def _first_values(kernel: UserKernel) -> Mapping[str, Value]:

@@ -360,6 +360,10 @@ class KernelRecord(TuningRecord):
 
     FOLDER: ClassVar[str] = "kernels"
 
+    def __str__(self) -> str:
+        text = super().__str__()
+        return f"{text}, {NOT_VERIFIED}" if self.verified == NOT_VERIFIED else text
+
     @property
     def title(self) -> str:
         """The call's text."""

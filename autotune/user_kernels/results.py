@@ -103,7 +103,7 @@ class ExpectedArray:
 
     def allowed(self, place: int) -> float:
         """The tolerance of an element, counted along the array."""
-        size = abs(self.values.reshape(-1)[place].item())
+        size = float(abs(self.values.reshape(-1)[place].item()))
         return self.atol + self.rtol * size if math.isfinite(size) else 0.0
 
     @cached_property

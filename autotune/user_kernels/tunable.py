@@ -241,10 +241,9 @@ class KernelTunable(Tunable[KernelRecord]):
             parts = (*parts, source.defines, source.options)
         if self.metered:
             parts = (*parts, "every trial with its energy")
-        if self.verified == NOT_VERIFIED:
-            parts = (*parts, NOT_VERIFIED)
-        elif self.verified:
-            parts = (*parts, "verified against the first configuration")
+        if self.verified:
+            first = "verified against the first configuration"
+            parts = (*parts, first if self.verified != NOT_VERIFIED else NOT_VERIFIED)
         return sha256(json.dumps(parts).encode()).hexdigest()
 
     def rejected(self, device: Device) -> Iterator[tuple[Config, Rejection | None]]:

@@ -258,7 +258,8 @@ def test_nothing_is_verified_where_nothing_is_expected(monkeypatch: pytest.Monke
         monkeypatch, call=replace(unverified("saxpy", arguments()), verified=NOT_VERIFIED)
     )
     assert isinstance(bench.measure(candidate("input"), None), Measurement)
-    assert session.log == ["run input", "time None"]
+    assert session.log == ["run input", "run input", "time None"]
+    assert "download" not in [kind for kind, _ in session.traffic]
 
 
 @pytest.mark.parametrize(
