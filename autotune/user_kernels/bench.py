@@ -189,12 +189,12 @@ class KernelBench(BaseBench):
 
     def _agreements(self) -> list[Agreement] | Failure:
         """The agreement of each output after a run, or the first failure."""
+        read: Callable[[GuardedArray], Agreement | Failure | None] = GuardedArray.checked
         if self._comparison is not None:
-            return self._comparison.checked()
-        checked = self._read(GuardedArray.checked)
-        if isinstance(checked, Failure):
-            return checked
-        return [agreement for agreement in checked if agreement is not None]
+            self._comparison.compare()
+            read = self._comparison.outcome
+        answers = self._read(read)
+        return answers if isinstance(answers, Failure) else [*filter(None, answers)]
 
     def _checked(self, run: Run) -> Passed | Failure:
         agreements: list[Agreement] = []

@@ -234,28 +234,19 @@ class DeviceComparison:
         launch = (blocks, 1, 1), (THREADS, 1, 1), arguments
         self._steps.append(self._kernels[template].step(*launch))
 
-    def checked(self) -> list[Agreement] | Failure:
-        """The agreement of each array with expected values after a run, or the first failure."""
+    def compare(self) -> None:
+        """Compares all arrays after the work on the stream."""
         for step in self._steps:
             step()
         self._session.download(self._findings, int(self._entries))
-        agreements: list[Agreement] = []
-        for array, (changes, errors) in zip(self._arrays, self._findings, strict=True):
-            outcome = self._outcome(array, bool(changes["wrong"].any()), errors)
-            if isinstance(outcome, Failure):
-                return outcome
-            if outcome is not None:
-                agreements.append(outcome)
-        return agreements
 
-    def _outcome(
-        self, array: GuardedArray, changed: bool, errors: NDArray[Any]
-    ) -> Agreement | Failure | None:
-        """An array's agreement. One that is wrong, or that the device cannot compare, is compared
-        on the host."""
+    def outcome(self, array: GuardedArray) -> Agreement | Failure | None:
+        """The last comparison of an array, as `GuardedArray.checked`, which compares one that is
+        wrong, or that the device cannot compare, once more."""
+        changes, errors = self._findings[self._arrays.index(array)]
         expected = array.buffer.expected
         unknown = expected is not None and device_type(array.buffer) is None
-        if changed or unknown or errors["wrong"].any():
+        if unknown or changes["wrong"].any() or errors["wrong"].any():
             return array.checked()
         if expected is None:
             return None
