@@ -127,7 +127,6 @@ class Headline(Result):
         date: date of the record.
         why: a sentence that says why this configuration won.
         commands: command lines that repeat it.
-        verified: whether its results were compared with anything.
     """
 
     config: str
@@ -143,7 +142,6 @@ class Headline(Result):
     date: str
     why: str
     commands: tuple[str, ...]
-    verified: bool
 
 
 def result_fields(
@@ -189,6 +187,7 @@ def headline(
     best = record.best
     measured = best.measurement
     speed = problem.speed(measured.time_us) if problem else 0.0
+    unverified = isinstance(record, KernelRecord) and record.verified == NOT_VERIFIED
     return Headline(
         **result_fields(record, stale=stale, now=now, changed=changed),
         config=str(best.config),
@@ -202,9 +201,8 @@ def headline(
         occupancy=best.occupancy,
         limiter=best.limiter,
         date=record.provenance.date,
-        why=why_it_won(record.entries, best),
+        why="Its results were not verified. " * unverified + why_it_won(record.entries, best),
         commands=_commands(subject, device_option),
-        verified=not isinstance(record, KernelRecord) or record.verified != NOT_VERIFIED,
     )
 
 
@@ -433,7 +431,7 @@ def leader_figure(
 
 
 _EVIDENCE = {
-    "measured": ("good", "measured", "timed on the device, after verification"),
+    "measured": ("good", "measured", "timed on the device"),
     "replayed": ("warn", "replayed", "from a recording of the device"),
     "predicted": ("bad", "predicted", "by the cost model; nothing ran"),
 }
@@ -442,8 +440,6 @@ _EVIDENCE = {
 def _head(analysis: Analysis) -> str:
     top = analysis.headline
     kind, evidence, meaning = _EVIDENCE[top.evidence]
-    if not top.verified:
-        kind, meaning = "bad", "timed on the device, not verified"
     badge = f'<span class="badge {kind}">{evidence}</span>'
     aged = f", {escape(top.age)}" if top.age else ""
     states = [f"Stale: {top.stale}."] if top.stale else []

@@ -346,4 +346,3 @@ def test_page_of_an_unverified_kernel_says_so(tmp_path: Path) -> None:
     record = replace(user_kernel(), verified=NOT_VERIFIED)
     shown = [analysis(subject_of(made, tmp_path)).page() for made in (user_kernel(), record)]
     assert ["not verified" in page for page in shown] == [False, True]
-    assert ["after verification" in page for page in shown] == [True, False]
