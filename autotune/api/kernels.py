@@ -81,7 +81,6 @@ QUICK_TRIALS = 25
 """Trials of a quick search. On twelve recorded spaces 20 trials reach 87.5 % of the best speed, 50
 reach 96.0 %, after which a search stops by itself."""
 
-
 VALUES = {"search": Search, "compile": Compilation, "verify": Verification}
 """The keywords of `tune_kernel` whose values hold further options."""
 
@@ -491,23 +490,19 @@ def work_of(
     configuration is called with `first_values` at first."""
     hosts = on_hosts(arguments)
     if verify is None:
-        return unverified(name, hosts, NOT_VERIFIED, constants)
+        return replace(unverified(name, hosts, constants), verified=NOT_VERIFIED)
     if reference is None:
-        return unverified(name, hosts, constants=constants)
-    if not callable(reference):
-        expected = workload(name, hosts, on_hosts(reference), verify, constants)
-        return compared_on_host(expected, verify)
+        return unverified(name, hosts, constants)
+
+    def own(*values: Mapping[str, Value]) -> Reference:
+        if not callable(reference):
+            return on_hosts(reference)
+        return in_own_library(partial(reference, *values), arguments)
+
     if not verify.by_configuration:
-        own = in_own_library(reference, arguments)
-        return compared_on_host(workload(name, hosts, own, verify, constants), verify)
-
-    def reference_of(values: Mapping[str, Value]) -> Callable[..., Any]:
-        return in_own_library(partial(reference, values), arguments)
-
-    work = workload(name, hosts, reference_of(first_values()), verify, constants)
-    return compared_on_host(
-        work, verify, lambda config: run_reference(reference_of(config.values), hosts)
-    )
+        return compared_on_host(workload(name, hosts, own(), verify, constants), verify)
+    work = workload(name, hosts, own(first_values()), verify, constants)
+    return compared_on_host(work, verify, lambda config: run_reference(own(config.values), hosts))
 
 
 def _first_values(kernel: UserKernel) -> Mapping[str, Value]:
@@ -574,7 +569,6 @@ def filled(
 
 NAME = "KERNEL"
 """The variable of a specification."""
-
 
 MODULE = "autotune_spec"
 """The `__name__` of a specification while it runs."""

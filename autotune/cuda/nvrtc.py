@@ -54,7 +54,6 @@ exist; the real one is among those named, and differs from one compilation to th
 CACHING = [12, 9]
 """The first version with a cache of its own, and an option against it."""
 
-
 SECONDS = 300.0
 """Longest time. The package's slowest kernel takes 15 s, large ones of CUTLASS a few minutes."""
 

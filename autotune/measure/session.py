@@ -29,7 +29,6 @@ if TYPE_CHECKING:
 Constants = Mapping[str, "NDArray[Any]"]
 """The contents of `__constant__` variables by their names in C++, without gaps."""
 
-
 PCI_LENGTH = 32
 """Most characters of a PCI address."""
 

@@ -7,7 +7,6 @@ from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import astuple
 from pathlib import Path
-from typing import TypeVar
 
 import numpy as np
 
@@ -83,7 +82,7 @@ class VerifyKernels:
         """
         self._session, self._operands = session, operands
         templates = templates_of(operands.problem)
-        programs = compiled(templates, session.device.arch, cache)
+        programs = _compiled(templates, session.device.arch, cache)
         self._kernels = {
             (name, variant): session.load(
                 program,
@@ -314,25 +313,23 @@ def templates_of(problem: Problem) -> dict[Kernel, Template]:
     return {kernel: Template("verify.cu", kernel[0], each) for kernel, each in arguments.items()}
 
 
-Key = TypeVar("Key")
+def _compiled(
+    templates: Mapping[Kernel, Template], arch: str, cache: Path | None
+) -> dict[Kernel, Program]:
+    """The programs of all templates, compiled in parallel: the first candidate waits for them."""
+    with ThreadPoolExecutor(len(templates), "compile") as pool:
+        programs = pool.map(lambda each: program_of(each, arch, cache), templates.values())
+        return dict(zip(templates, programs, strict=True))
 
 
-def compiled(
-    templates: Mapping[Key, Template], arch: str, cache: Path | None
-) -> dict[Key, Program]:
-    """The programs of kernels of the package, compiled in parallel: the first candidate waits for
-    them.
+def program_of(template: Template, arch: str, cache: Path | None) -> Program:
+    """The program of a kernel of the package, compiled in this process through `cache`.
 
     Raises:
         MissingError: without a compiler.
-        RunnerError: if a kernel does not compile.
+        RunnerError: if it does not compile.
     """
-
-    def build(template: Template) -> Program:
-        program = compile(template, arch, cache=cache, here=True)
-        if isinstance(program, CompileFailure):
-            raise RunnerError(f"{template.source}: {template.expression}: {program.reason}")
-        return program
-
-    with ThreadPoolExecutor(len(templates), "compile") as pool:
-        return dict(zip(templates, pool.map(build, templates.values()), strict=True))
+    program = compile(template, arch, cache=cache, here=True)
+    if isinstance(program, CompileFailure):
+        raise RunnerError(f"{template.source}: {template.expression}: {program.reason}")
+    return program

@@ -35,16 +35,12 @@ from autotune.records.record import Entry, TuningRecord
 INCLUDE = re.compile(r'^\s*#\s*include\s*["<]([^">]+)[">]', re.MULTILINE)
 """An include directive; its group is the header."""
 
-
 LONGEST_PATH, LONGEST_PART = 1000, 255
 """Characters of a file's path, and bytes of each of its parts."""
 
-
 _PATH = re.compile(decoding.PATH)
 
-
 _NAME = re.compile(decoding.QUALIFIED)
-
 
 CompilerName = Literal["nvrtc", "nvcc"]
 LaunchMacro = Literal[
@@ -60,9 +56,7 @@ LAUNCH_MACROS: tuple[LaunchMacro, ...] = get_args(LaunchMacro)
 """The macros that Kernel Tuner defines besides the parameters: 1, the blocks of the grid and the
 threads of a block."""
 
-
 _FORM = re.compile(r"[\w:<>*&.,+\-/%|^~!=()\[\]{}' ]+")
-
 
 FOLDER = "kernel"
 """The folder that a source is unpacked to. Hashes of sources contain it."""
@@ -211,7 +205,6 @@ _OPTION = re.compile(
     r"|(D|define-macro=)[A-Za-z_]\w*(=[\w:<>*&.+\- ]*)?|(U|undefine-macro=)[A-Za-z_]\w*)"
 )
 
-
 # Wherever it stands, also in a comment: what is one to us may be code to the compiler.
 _DIRECTIVE = re.compile(
     r"(?:\#|%:)[^\S\n]*(?:/\*|(?:include\w*|import|embed)\b[^\S\n]*)"
@@ -219,12 +212,9 @@ _DIRECTIVE = re.compile(
     r"|(?P<defined>(?:ifn?def|defined)[\s(]*)?\b__has_(?:include\w*|embed)\b\s*\(?\s*"
 )
 
-
 _HEADER = re.compile(r'"([^"\n]+)"|<([^>\n]+)>')
 
-
 _TRIGRAPHS = {"??=": "#", "??/": "\\"}
-
 
 _SPLICE = re.compile(r"\\[ \t]*\r?\n")
 
@@ -411,6 +401,10 @@ class KernelRecord(TuningRecord):
     verified: str = ""
 
     FOLDER: ClassVar[str] = "kernels"
+
+    def __str__(self) -> str:
+        text = super().__str__()
+        return f"{text}, {NOT_VERIFIED}" if self.verified == NOT_VERIFIED else text
 
     @property
     def title(self) -> str:

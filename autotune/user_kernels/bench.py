@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 from typing import Any, TypeVar
 
 from numpy.typing import NDArray
@@ -35,18 +34,14 @@ from autotune.user_kernels.workload import (
 
 T = TypeVar("T")
 
-
 BENCH = "autotune.user_kernels.bench:open_bench"
-
 
 PER_GB = 20.0
 """Seconds to compare a gigabyte of arrays on the host."""
 
-
-SPARE = 2**28
+SPARE = 2**29
 """Bytes of device memory left free beside copies of the arrays: for local memory, and the flush of
 L2."""
-
 
 RUNS = 2
 """A kernel that is right only the first time is wrong; the second run has nothing to load."""
@@ -64,7 +59,10 @@ def open_kernel_runner(
         time_limit: seconds for all runs of one candidate; the time to compare its results is added.
         device: the GPU, if its limits are known already.
     """
-    return KernelRunner(work, index, time_limit=time_limit, device=device)
+    limit = seconds_limit(work, time_limit)
+    return KernelRunner(
+        work, index, bench=BENCH, baseline_bench=None, time_limit=limit, device=device
+    )
 
 
 def seconds_limit(work: Workload, time_limit: float) -> float:
@@ -73,48 +71,31 @@ def seconds_limit(work: Workload, time_limit: float) -> float:
 
 
 class KernelRunner(GpuRunner):
-    """A runner for a user kernel. Where the device cannot compare its results, this process does,
-    after one run of each candidate."""
-
-    def __init__(
-        self, work: Workload, index: int, *, time_limit: float, device: Device | None
-    ) -> None:
-        """Starts the worker; the arguments are those of `open_kernel_runner`."""
-        self._fault, task = work.on_host, replace(work, on_host=None)
-        limit = seconds_limit(work, time_limit)
-        super().__init__(
-            task, index, bench=BENCH, baseline_bench=None, time_limit=limit, device=device
-        )
-
-    def switch_to(self, task: Any, time_limit: float | None = None) -> None:
-        """Switches to another call."""
-        self._fault = task.on_host
-        super().switch_to(replace(task, on_host=None), time_limit)
+    """A runner for a user kernel. Where this process compares results, it does so after one run of
+    each candidate, before the candidate is measured."""
 
     def measure(
         self, candidate: Candidate, best: BestTimes | None, objective: Objective = HOT
     ) -> Measurement | Failure:
-        """Compares the results of a candidate, then measures it."""
         return self._failure(candidate) or super().measure(candidate, best, objective)
 
     def rematch(self, candidates: Sequence[Candidate]) -> list[Measurement | Failure]:
-        """Compares the results of all candidates, then times the correct ones interleaved."""
         failures = [self._failure(candidate) for candidate in candidates]
         pairs = zip(candidates, failures, strict=True)
         outcomes = iter(super().rematch([each for each, failure in pairs if failure is None]))
         return [failure or next(outcomes) for failure in failures]
 
     def examine(self, candidate: Candidate) -> Failure | None:
-        """Compares the results of a winner once more."""
         return self._failure(candidate) or super().examine(candidate)
 
     def _failure(self, candidate: Candidate) -> Failure | None:
-        if self._fault is None:
+        """The failure of a candidate whose results are wrong, if this process compares them."""
+        if not isinstance(self._task, Workload) or self._task.on_host is None:
             return None
         results = self.results(candidate)
         if isinstance(results, Failure):
             return results
-        reason = self._fault(candidate.config, results)
+        reason = self._task.on_host(candidate.config, results)
         return None if reason is None else Failure("verify", reason)
 
 
@@ -237,18 +218,18 @@ class KernelBench(BaseBench):
 
     def _agreements(self) -> list[Agreement] | Failure:
         """The agreement of each output after a run, or the first failure."""
+        read: Callable[[GuardedArray], Agreement | Failure | None] = GuardedArray.checked
         if self._comparison is not None:
-            return self._comparison.checked()
-        checked = self._read(GuardedArray.checked)
-        if isinstance(checked, Failure):
-            return checked
-        return [agreement for agreement in checked if agreement is not None]
+            self._comparison.compare()
+            read = self._comparison.outcome
+        answers = self._read(read)
+        return answers if isinstance(answers, Failure) else [*filter(None, answers)]
 
     def _checked(self, run: Run, enough_us: float) -> Passed | Failure:
         """Compares the results of `RUNS` runs, or of one that takes longer than `enough_us`."""
         agreements: list[Agreement] = []
         times = []
-        for repeated in range(RUNS if self._verified else 1):
+        for repeated in range(RUNS):
             self._restore(written_only=bool(repeated))
             start = self._session.mark()
             run()

@@ -29,9 +29,7 @@ from autotune.user_kernels.results import Array
 
 OTHER, FLOATING, WHOLE, POINTER = range(4)
 
-
 WORDS = {OTHER: "a value", FLOATING: "a floating-point number", WHOLE: "a whole number"}
-
 
 # `Signature` is declared but never defined. The compiler's error message names the instance that it
 # misses, and so the parameters' types, each as a number (see `ParameterType`).
@@ -65,15 +63,12 @@ template <int Place, long long Facts, long long Size> struct Variable;
 }}
 """
 
-
 _VARIABLE_QUERY = """
 static const int size{place} = sizeof(
     Variable<{place}, ParameterType<Element<decltype(::{name})>::type*>::facts, sizeof(::{name})>);
 """
 
-
 _INSTANCE = re.compile(r"autotune_signature::Signature<([^>]*)>")
-
 
 _VARIABLE_INSTANCE = re.compile(r"autotune_signature::Variable<(\d+), (\d+)L*, (\d+)L*>")
 
@@ -205,12 +200,9 @@ def _fits(argument: np.ndarray | np.generic, parameter: ParameterType) -> bool:
 Places = tuple[Path, tuple[Path, ...]]
 """The folder of a source, and the folders of headers."""
 
-
 _COMMENT = re.compile(r"//[^\n]*|/\*.*?\*/", re.DOTALL)
 
-
 _DECLARED = re.compile(r"\b__constant__\b[^;={]*?(\w+)\s*(?:\[[^]]*\]\s*)*[;={,]")
-
 
 _INITIALISED = (
     r"\b__(?:constant|device|managed)__\b[^;{{}}]*\b{name}\s*(?:\[[^]]*\]\s*)*(?:=(?!=)|\{{)"
@@ -280,16 +272,13 @@ def variables_filled(
 
 _COMMENTS = re.compile(r"//[^\n]*|/\*.*?\*/|^\s*\.(?:loc|file)\b[^\n]*", re.DOTALL | re.MULTILINE)
 
-
 _VARIABLE = re.compile(
     r"^[ \t]*(?:\.(?:visible|weak|extern|common)\s+)*\.(const|global)\b[^;={]*?"
     r"([\w$]+)\s*(?:\[\d*\]\s*)*(=[^;]*)?;",
     re.MULTILINE,
 )
 
-
 _FUNCTION = re.compile(r"\.(?:entry|func)\b\s*(?:\([^)]*\)\s*)?([\w$]+)[^;{]*\{")
-
 
 _WORD = re.compile(r"%?[\w$]+")
 

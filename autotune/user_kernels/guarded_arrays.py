@@ -18,8 +18,8 @@ from numpy.typing import NDArray
 from autotune.families.plan import ArgumentType, Template
 from autotune.measure.measurement import Failure
 from autotune.measure.operands import GUARD
-from autotune.measure.session import Session
-from autotune.measure.verify_kernels import MOST_BLOCKS, THREADS, compiled
+from autotune.measure.session import LoadedKernel, Session
+from autotune.measure.verify_kernels import MOST_BLOCKS, THREADS, program_of
 from autotune.problem.integers import ceil_div
 from autotune.user_kernels.results import Agreement, Comparison, compare
 from autotune.user_kernels.workload import ArrayArgument
@@ -32,20 +32,27 @@ VECTOR = 16
 
 # As in compare_arrays.cu.
 SOURCE = "compare_arrays.cu"
+
 FINDINGS = np.dtype(
     [("wrong", "i8"), ("place", "i8"), ("error", "f8"), ("ratio", "f8"), ("squares", "f8")]
 )
+
+ENTRIES = MOST_BLOCKS * FINDINGS.itemsize
+
 TYPES: Mapping[str, str] = {
     **{"int8": "signed char", "int16": "short", "int32": "int", "int64": "long long"},
     **{"uint8": "unsigned char", "uint16": "unsigned short", "uint32": "unsigned"},
     **{"uint64": "unsigned long long", "float16": "Half", "float32": "float"},
     **{"float64": "double", "complex64": "Complex<float>", "complex128": "Complex<double>"},
 }
+
 PARAMETERS: Mapping[str, tuple[ArgumentType, ...]] = {
     "count_changed": ("pointer", "pointer", "i64", "i64", "i64", "pointer"),
     "compare": ("pointer", "pointer", "i64", "f64", "f64", "pointer"),
 }
+
 WORDS = ("WORDS", "uint4")
+
 COUNT_CHANGED = Template(SOURCE, "count_changed", (WORDS,), form="count_changed<{WORDS}>")
 
 
@@ -82,7 +89,6 @@ class GuardedArray:
         self.bytes = guarded_bytes(buffer)
         self.memory = session.allocate(self.bytes)
         self._initial: SupportsInt | None = None
-        self._accepted: tuple[NDArray[np.uint8], Comparison] | None = None
 
     @property
     def address(self) -> int:
@@ -117,24 +123,15 @@ class GuardedArray:
         """Compares the array on the host after the work on the stream; None for one that has no
         expected contents, or had to stay unchanged and did.
         """
-        where = f"argument {self.buffer.place}"
-        content = self._downloaded()
-        if isinstance(content, Failure):
-            return content
-        if self.buffer.free:
-            return None
-        if self.buffer.expected is None:
-            return self._unchanged(content, where)
-        if self._accepted is not None and np.array_equal(content, self._accepted[0]):
-            return self._accepted[1]  # most candidates agree to the last bit
-        array = content.view(self.buffer.before.dtype).reshape(self.buffer.before.shape)
-        comparison = compare(array, self.buffer.expected)
+        buffer, content = self.buffer, self._downloaded()
+        if isinstance(content, Failure) or buffer.free:
+            return content if isinstance(content, Failure) else None
+        if buffer.expected is None:
+            return self._unchanged(content)
+        array = content.view(buffer.before.dtype).reshape(buffer.before.shape)
+        comparison = compare(array, buffer.expected)
         if comparison.wrong:
-            reason = self.buffer.wrong(comparison)
-            if comparison.actual != comparison.actual and self.buffer.written:
-                reason += "; it held NaN before, as the reference does not read it"
-            return Failure("verify", reason)
-        self._accepted = content.copy(), comparison
+            return Failure("verify", difference(buffer, comparison))
         return comparison
 
     def content(self) -> NDArray[Any] | Failure:
@@ -160,13 +157,27 @@ class GuardedArray:
             return Failure("verify", f"stray writes: changed {count} bytes around {where}")
         return self._image[GUARD : self.end]
 
-    def _unchanged(self, content: NDArray[np.uint8], where: str) -> Failure | None:
-        before = self.buffer.before
+    def _unchanged(self, content: NDArray[np.uint8]) -> Failure | None:
+        before = self.buffer.before.reshape(-1)
         elements = (array.view(np.uint8).reshape(before.size, -1) for array in (content, before))
         if count := int(np.not_equal(*elements).any(axis=1).sum()):
-            changes = f"changed {count} elements of {where}, which the reference leaves as it is"
-            return Failure("verify", f"stray writes: {changes}")
+            where = f"argument {self.buffer.place}, which the reference leaves as it is"
+            return Failure("verify", f"stray writes: changed {count} elements of {where}")
         return None
+
+
+def difference(buffer: ArrayArgument, comparison: Comparison) -> str:
+    """The number of wrong elements of an array, with the worst one."""
+    indices = comparison.place[::-1] if buffer.fortran else comparison.place
+    place = f"{indices if len(indices) != 1 else indices[0]}{comparison.member}"
+    text = (
+        f"argument {buffer.place}: wrong result: {comparison.wrong} of {buffer.before.size} "
+        f"elements, such as {comparison.actual:.6g} instead of {comparison.desired:.6g} at "
+        f"{place}, tolerance {comparison.allowed:.3g}"
+    )
+    if comparison.actual == comparison.actual or not buffer.written:
+        return text
+    return f"{text}; it held NaN before, as the reference does not read it"
 
 
 def guarded_bytes(buffer: ArrayArgument) -> int:
@@ -194,82 +205,55 @@ class DeviceComparison:
             MissingError: without a compiler.
             RunnerError: if a kernel does not compile.
         """
-        self._session, self._arrays = session, arrays
-        types = [device_type(array.buffer) for array in arrays]
-        comparisons = [
-            None if dtype is None else comparison_of(array.buffer.before.dtype, dtype)
-            for array, dtype in zip(arrays, types, strict=True)
-        ]
-        templates = dict.fromkeys([COUNT_CHANGED, *filter(None, comparisons)])
-        self._kernels = {
-            template: session.load(
-                program, PARAMETERS[template.kernel], THREADS * FINDINGS.itemsize
-            )
-            for template, program in compiled(
-                {template: template for template in templates}, session.device.arch, cache
-            ).items()
-        }
-        self._findings = np.zeros((2 * len(arrays), MOST_BLOCKS), FINDINGS)
+        self._session, self._arrays, self._cache = session, arrays, cache
+        self._kernels: dict[Template, LoadedKernel] = {}
+        self._findings = np.zeros((len(arrays), 2, MOST_BLOCKS), FINDINGS)
         self._entries = session.allocate(self._findings.nbytes)
         session.fill(int(self._entries), 0, self._findings.nbytes // 4)
         self._expected: list[SupportsInt] = []
         self._steps: list[Callable[[], None]] = []
         for place, array in enumerate(arrays):
-            self._prepare(2 * place, array, types[place], comparisons[place])
-        session.synchronize()  # what is uploaded has to live until then
+            self._prepare(array, int(self._entries) + place * self._findings[0].nbytes)
 
-    def _prepare(
-        self,
-        entry: int,
-        array: GuardedArray,
-        dtype: np.dtype[Any] | None,
-        comparison: Template | None,
-    ) -> None:
+    def _prepare(self, array: GuardedArray, entry: int) -> None:
         """Uploads what an array is compared with, and makes the launches that do it."""
-        buffer, size = array.buffer, array.buffer.before.size
-        compared = buffer.free or buffer.expected is not None
-        skipped = (GUARD, array.end) if compared else (0, 0)
+        buffer, expected = array.buffer, array.buffer.expected
+        skipped = (0, 0) if expected is None and not buffer.free else (GUARD, array.end)
         copied = int(array.memory), array.keep_initial(), array.bytes
-        self._add(COUNT_CHANGED, array.bytes, entry, *copied, *skipped)
-        if comparison is None or dtype is None or buffer.expected is None:
-            return
-        values = buffer.expected.values.astype(dtype, copy=False)
-        self._expected.append(self._session.allocate(values.nbytes))
-        self._session.upload(int(self._expected[-1]), values)
-        self._session.synchronize()  # frees converted values
-        addresses = array.address, int(self._expected[-1])
-        tolerances = buffer.expected.rtol, buffer.expected.atol
-        self._add(comparison, buffer.before.nbytes, entry + 1, *addresses, size, *tolerances)
+        self._add(COUNT_CHANGED, array.bytes, *copied, *skipped, entry)
+        if expected is not None and (dtype := device_type(buffer)) is not None:
+            values = expected.values.astype(dtype, copy=False)
+            self._expected.append(self._session.allocate(values.nbytes))
+            address = int(self._expected[-1])
+            self._session.upload(address, values)
+            numbers = buffer.before.size, expected.rtol, expected.atol
+            kernel, entry = comparison_of(buffer.before.dtype, dtype), entry + ENTRIES
+            self._add(kernel, buffer.before.nbytes, array.address, address, *numbers, entry)
+        self._session.synchronize()  # what is uploaded has to live until then
 
-    def _add(self, template: Template, size: int, entry: int, *arguments: int | float) -> None:
+    def _add(self, template: Template, size: int, *arguments: int | float) -> None:
+        """Adds a launch on an array of `size` bytes."""
+        if template not in self._kernels:
+            program = program_of(template, self._session.device.arch, self._cache)
+            types, shared = PARAMETERS[template.kernel], THREADS * FINDINGS.itemsize
+            self._kernels[template] = self._session.load(program, types, shared)
         blocks = max(1, min(MOST_BLOCKS, ceil_div(size, VECTOR * THREADS)))
-        at = int(self._entries) + entry * self._findings[0].nbytes
-        launch = (blocks, 1, 1), (THREADS, 1, 1), (*arguments, at)
+        launch = (blocks, 1, 1), (THREADS, 1, 1), arguments
         self._steps.append(self._kernels[template].step(*launch))
 
-    def checked(self) -> list[Agreement] | Failure:
-        """The agreement of each array with expected values after a run, or the first failure."""
+    def compare(self) -> None:
+        """Compares all arrays after the work on the stream."""
         for step in self._steps:
             step()
         self._session.download(self._findings, int(self._entries))
-        agreements: list[Agreement] = []
-        for place, array in enumerate(self._arrays):
-            changes, errors = self._findings[2 * place : 2 * place + 2]
-            outcome = self._outcome(array, bool(changes["wrong"].any()), errors)
-            if isinstance(outcome, Failure):
-                return outcome
-            if outcome is not None:
-                agreements.append(outcome)
-        return agreements
 
-    def _outcome(
-        self, array: GuardedArray, changed: bool, errors: NDArray[Any]
-    ) -> Agreement | Failure | None:
-        """An array's agreement. One that is wrong, or that the device cannot compare, is compared
-        on the host."""
+    def outcome(self, array: GuardedArray) -> Agreement | Failure | None:
+        """The last comparison of an array, as `GuardedArray.checked`, which compares one that is
+        wrong, or that the device cannot compare, once more."""
+        changes, errors = self._findings[self._arrays.index(array)]
         expected = array.buffer.expected
         unknown = expected is not None and device_type(array.buffer) is None
-        if changed or unknown or errors["wrong"].any():
+        if unknown or changes["wrong"].any() or errors["wrong"].any():
             return array.checked()
         if expected is None:
             return None

@@ -3,14 +3,16 @@ configuration."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from autotune.errors import UsageError
 from autotune.families.config import Config
+from autotune.user_kernels.guarded_arrays import difference
 from autotune.user_kernels.results import (
     Array,
+    Check,
     ExpectedArray,
     Verification,
     compare,
@@ -21,77 +23,6 @@ from autotune.user_kernels.workload import ArrayArgument, Workload
 ResultsOf = Callable[[Config], Sequence[Any]]
 """The results that a reference expects of a configuration, as `run_reference` returns them."""
 
-
-@dataclass(frozen=True, eq=False)
-class HostComparison:
-    """Says why the contents that a configuration leaves in the arrays are wrong.
-
-    Attributes:
-        work: the call, with the results that are expected of the first configuration.
-        verify: has the function, or the tolerances.
-        results_of: the results expected of a configuration; None for those of the call.
-    """
-
-    work: Workload
-    verify: Verification
-    results_of: ResultsOf | None = None
-
-    def __call__(self, config: Config, contents: Sequence[Array]) -> str | None:
-        """The reason, or None if the contents of all array arguments are right.
-
-        Raises:
-            UsageError: for an invalid result of the reference or the function.
-        """
-        expected = self._expected(config)
-        buffers = zip(self.work.buffers, contents, strict=True)
-        actual = {buffer.place: each for buffer, each in buffers if buffer.place in expected}
-        if self.verify.check is not None:
-            return self._checked(expected, actual)
-        for buffer in self.work.buffers:
-            if (values := expected.get(buffer.place)) is not None:
-                comparison = compare(actual[buffer.place], values)
-                if comparison.wrong:
-                    return buffer.wrong(comparison)
-        return None
-
-    def _expected(self, config: Config) -> dict[int, ExpectedArray]:
-        outputs = [buffer for buffer in self.work.buffers if buffer.expected is not None]
-        if self.results_of is None:
-            return {buffer.place: buffer.expected for buffer in outputs if buffer.expected}
-        results = self.results_of(config)
-        places = [place for place, result in enumerate(results) if result is not None]
-        first = [buffer.place for buffer in outputs]
-        if places != first:
-            raise UsageError(
-                f"the reference expects results in the arguments {places} of {config}, in "
-                f"{first} of the first configuration; return arrays for the same outputs"
-            )
-        return {
-            buffer.place: expected_array(
-                buffer.place, results[buffer.place], buffer.original, self.verify
-            )
-            for buffer in outputs
-        }
-
-    def _checked(self, expected: dict[int, ExpectedArray], actual: dict[int, Array]) -> str | None:
-        """Why the user's function refuses the results."""
-        assert self.verify.check is not None
-        count = len(self.work.call.arguments)
-        wanted: list[Array | None] = [None] * count
-        got = list(wanted)
-        for buffer in self.work.buffers:
-            if (place := buffer.place) in expected:
-                pair = expected[place].values, actual[place]
-                wanted[place], got[place] = (each.T for each in pair) if buffer.fortran else pair
-        try:
-            answer = self.verify.check(wanted, got)
-        except AssertionError as error:
-            return f"wrong result: {' '.join(str(error).split())[:LONGEST]}"
-        if answer is None:
-            raise UsageError("the check returned None; return whether the results are right")
-        return None if answer else "wrong result: the check returned False"
-
-
 LONGEST = 300
 """Characters of an assertion in a reason."""
 
@@ -99,12 +30,64 @@ LONGEST = 300
 def compared_on_host(
     work: Workload, verify: Verification, results_of: ResultsOf | None = None
 ) -> Workload:
-    """A call whose outputs the host compares if it has to; `results_of` as for `HostComparison`."""
+    """A call whose outputs the host compares, if there is a function for it or `results_of`."""
     if verify.check is None and results_of is None:
         return work
+    outputs = {buffer.place: buffer for buffer in work.buffers if buffer.expected is not None}
 
-    def left_to_host(buffer: ArrayArgument) -> ArrayArgument:
-        return buffer if buffer.expected is None else replace(buffer, expected=None, free=True)
+    def fault(config: Config, contents: Sequence[Array]) -> str | None:
+        expected = _expected(outputs, config, verify, results_of)
+        buffers = zip(work.buffers, contents, strict=True)
+        actual = {buffer.place: content for buffer, content in buffers if buffer.place in outputs}
+        if verify.check is not None:
+            wanted = {place: each.values for place, each in expected.items()}
+            lists = (
+                [
+                    outputs[place].as_given(arrays[place]) if place in outputs else None
+                    for place in range(len(work.call.arguments))
+                ]
+                for arrays in (wanted, actual)
+            )
+            return _refusal(verify.check, *lists)
+        for place, values in expected.items():
+            if (comparison := compare(actual[place], values)).wrong:
+                return difference(outputs[place], comparison)
+        return None
 
-    buffers = tuple(map(left_to_host, work.buffers))
-    return replace(work, buffers=buffers, on_host=HostComparison(work, verify, results_of))
+    free = (
+        replace(buffer, expected=None, free=True) if buffer.place in outputs else buffer
+        for buffer in work.buffers
+    )
+    return replace(work, buffers=tuple(free), on_host=fault)
+
+
+def _expected(
+    outputs: Mapping[int, ArrayArgument],
+    config: Config,
+    verify: Verification,
+    results_of: ResultsOf | None,
+) -> dict[int, ExpectedArray]:
+    """The arrays expected of a configuration, by position."""
+    if results_of is None:
+        return {place: each.expected for place, each in outputs.items() if each.expected}
+    results = {place: each for place, each in enumerate(results_of(config)) if each is not None}
+    if results.keys() != outputs.keys():
+        raise UsageError(
+            f"the reference expects results in the arguments {[*results]} of {config}, in "
+            f"{[*outputs]} of the first configuration; return arrays for the same outputs"
+        )
+    return {
+        place: expected_array(place, result, outputs[place].as_given(outputs[place].before), verify)
+        for place, result in results.items()
+    }
+
+
+def _refusal(check: Check, expected: list[Any], actual: list[Any]) -> str | None:
+    """Why the user's function refuses results."""
+    try:
+        agree = check(expected, actual)
+    except AssertionError as error:
+        return f"wrong result: {' '.join(str(error).split())[:LONGEST]}"
+    if agree is None:
+        raise UsageError("the check returned None; return whether the results are right")
+    return None if agree else "wrong result: the check returned False"

@@ -24,15 +24,12 @@ from autotune.user_kernels.geometry import ParameterValues
 HEADERS = "include"
 """The folder of headers beside a source that was given as text."""
 
-
 LONGEST_NAME = 200
 """Characters of a kernel's name in the name of a file."""
-
 
 Source = str | Path | Sequence[Path] | Callable[[ParameterValues], str]
 """CUDA C++ as text; a file; several, of which the first has the kernel and includes the others; or
 a function of the parameters that returns the text of a configuration."""
-
 
 Texts = tuple[tuple[str, str], ...]
 """The text of each file by its path, relative to the folder that holds all."""
@@ -159,7 +156,6 @@ def _paths(folders: Iterable[Path], root: Path, below: str = "") -> tuple[str, .
 
 _NAME = re.compile(r"\s*([A-Za-z_]\w*(?:::[A-Za-z_]\w*)*)\s*(?:<(.*)>\s*)?(\(.*\))?\s*", re.DOTALL)
 
-
 _WORD = re.compile(r"[A-Za-z_]\w*")
 
 
@@ -224,24 +220,18 @@ def instance_form(name: str, parameters: tuple[str, ...], defines: bool) -> tupl
 _HOST_LEVEL = re.compile(r"-O[0-3]")
 """Options of nvcc for its host compiler; NVRTC always optimises and refuses them."""
 
-
 # `-DTILE=32`, `-D TILE=32` and `-I/folder`; `--define-macro=TILE=32` and `-arch=sm_80`.
 _SHORT = re.compile(r"-([DUI])[\s=]*(.*)", re.DOTALL)
 
-
 _LONG = re.compile(r"--?([A-Za-z][\w-]*)[\s=]*(.*)", re.DOTALL)
 
-
 _MACRO = re.compile(r"D|define-macro|U|undefine-macro")
-
 
 _NESTED = re.compile(r"Xptxas|ptxas-options|Xcompiler|compiler-options")
 """Options whose value is a list of options of another tool."""
 
-
 _VALUED = re.compile(rf"-[DUI]|--?({_NESTED.pattern})")
 """Options whose value may be an element of its own that begins with `-`, or that join it."""
-
 
 _REMEDIES = {
     re.compile(names): remedy

@@ -111,7 +111,6 @@ MEASURED = {
 }
 """Attributes of a result that the text of a metric can name."""
 
-
 Metric = Callable[[KernelResult], float]
 """A number that follows from a result."""
 
@@ -183,16 +182,12 @@ def check_metrics(
 # Assumed for a kernel that is not compiled yet; few enough for any block size.
 ASSUMED_REGISTERS = 32
 
-
 LARGEST_SOURCE = limits.RECORD // 2
 """Characters of a source, with its headers, that a record keeps."""
 
-
 BROKEN = "a constraint is not fulfilled"
 
-
 NOT_RECORDED = Rejection("not recorded", "the recording does not have it")
-
 
 QUARANTINED = Rejection("quarantined", "it crashed or hung before")
 
@@ -253,10 +248,9 @@ class KernelTunable(Tunable[KernelRecord]):
             parts = (*parts, source.defines, source.options)
         if self.metered:
             parts = (*parts, "every trial with its energy")
-        if self.verified == NOT_VERIFIED:
-            parts = (*parts, NOT_VERIFIED)
-        elif self.verified:
-            parts = (*parts, "verified against the first configuration")
+        if self.verified:
+            first = "verified against the first configuration"
+            parts = (*parts, first if self.verified != NOT_VERIFIED else NOT_VERIFIED)
         return sha256(json.dumps(parts).encode()).hexdigest()
 
     def rejected(self, device: Device) -> Iterator[tuple[Config, Rejection | None]]:

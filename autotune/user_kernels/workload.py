@@ -21,7 +21,6 @@ from autotune.user_kernels.arguments import (
 )
 from autotune.user_kernels.results import (
     Array,
-    Comparison,
     ExpectedArray,
     Reference,
     Verification,
@@ -46,7 +45,7 @@ class ArrayArgument:
         written: whether the kernel only writes it, as far as the reference tells.
         fortran: whether the caller's array lies in Fortran order; `before` and `expected` are then
             its transpose.
-        free: whether its contents after a run are compared with nothing.
+        free: whether the process of the search compares its contents, if anything does.
     """
 
     place: int
@@ -61,16 +60,9 @@ class ArrayArgument:
         """The symbol for its address in a plan."""
         return word_of(self.place)
 
-    @property
-    def original(self) -> Array:
-        """`before` with the indices of the caller's array."""
-        return self.before.T if self.fortran else self.before
-
-    def wrong(self, comparison: Comparison) -> str:
-        """The failure that a comparison found, in the indices of the caller's array."""
-        if self.fortran:
-            comparison = replace(comparison, place=comparison.place[::-1])
-        return f"argument {self.place}: wrong result: {comparison}"
+    def as_given(self, array: Array) -> Array:
+        """An array in memory order with the indices of the caller's array."""
+        return array.T if self.fortran else array
 
 
 HostFault = Callable[[Config, Sequence[Array]], str | None]
@@ -87,7 +79,7 @@ class Workload:
         buffers: the array arguments.
         verified: the configuration whose results are expected; empty if a reference gave them;
             `NOT_VERIFIED` if nothing is compared.
-        on_host: compares the free arrays in the process of the search.
+        on_host: compares the free arrays; it stays in the process of the search.
         textures: the texture arguments by their symbols in a plan.
         constants: the contents of `__constant__` variables by their names in C++.
     """
@@ -102,6 +94,9 @@ class Workload:
 
     def __str__(self) -> str:
         return str(self.call)
+
+    def __getstate__(self) -> dict[str, object]:
+        return {**vars(self), "on_host": None}
 
     @property
     def bytes(self) -> int:
@@ -132,7 +127,7 @@ def workload(
     Raises:
         UsageError: for invalid arguments or expected arrays.
     """
-    work = unverified(name, arguments, constants=constants)
+    work = unverified(name, arguments, constants)
     results, unread = results_of(reference, arguments)
     outputs = {
         place: expected_array(place, result, argument, verify)
@@ -158,24 +153,19 @@ def workload(
 
 
 def unverified(
-    name: str,
-    arguments: Sequence[object],
-    verified: str = "",
-    constants: ContentOf | None = None,
+    name: str, arguments: Sequence[object], constants: ContentOf | None = None
 ) -> Workload:
     """A call without expected results; `with_results` adds them.
-
-    Args:
-        name: the name of the kernel.
-        arguments: as for `workload`.
-        verified: `NOT_VERIFIED` if it never gets any.
 
     Raises:
         UsageError: as `call_of`.
     """
     buffers = (
         ArrayArgument(
-            place, as_bytes(in_memory_order(argument)), None, fortran=column_major(argument)
+            place,
+            as_bytes(in_memory_order(argument.copy(order="K"))),
+            None,
+            fortran=column_major(argument),
         )
         for place, argument in enumerate(arguments)
         if isinstance(argument, np.ndarray)
@@ -187,7 +177,7 @@ def unverified(
     }
     contents = constants_of(constants)
     call, in_plan = call_of(name, arguments, constants), launch_arguments(arguments)
-    return Workload(call, in_plan, tuple(buffers), verified, textures=textures, constants=contents)
+    return Workload(call, in_plan, tuple(buffers), textures=textures, constants=contents)
 
 
 def with_results(

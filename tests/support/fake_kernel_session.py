@@ -227,10 +227,10 @@ def right(at: Pointers) -> None:
     y[:] = F4(2.5) * x + y
 
 
-def uncompiled(templates: dict[Template, Template], arch: str, cache: object) -> Any:
-    """In place of `compiled`: `FakeSession.load` takes templates."""
+def uncompiled(template: Template, arch: str, cache: object) -> Any:
+    """In place of `program_of`: `FakeSession.load` takes templates."""
     del arch, cache
-    return templates
+    return template
 
 
 def opened_saxpy(work: Workload, index: int) -> PendingBench:
@@ -242,7 +242,7 @@ def opened_saxpy(work: Workload, index: int) -> PendingBench:
 
     def finish() -> KernelBench:
         bench.Timer = FakeTimer  # type: ignore[assignment, attr-defined]
-        guarded_arrays.compiled = uncompiled  # type: ignore[assignment, attr-defined]
+        guarded_arrays.program_of = uncompiled  # type: ignore[attr-defined]
         kernels: dict[str, Kernel] = {"32": right, "64": lambda _: None, "128": exits, "256": right}
         session: Any = FakeSession(kernels, N, 2**30)
         return KernelBench(session, work)

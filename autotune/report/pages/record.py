@@ -11,8 +11,9 @@ from typing import Any
 from autotune.measure import targets
 from autotune.measure.measurement import Evidence
 from autotune.measure.objective import COLD, HOT, Objective
-from autotune.records import Entry, Record, Store, TuningRecord
+from autotune.records import Entry, KernelRecord, Record, Store, TuningRecord
 from autotune.records.inventory import change, stale_change
+from autotune.records.kernel_record import NOT_VERIFIED
 from autotune.report import over_vendor, since, us_of, vendor
 from autotune.report.explanation import why_it_won
 from autotune.report.pages import page
@@ -186,6 +187,7 @@ def headline(
     best = record.best
     measured = best.measurement
     speed = problem.speed(measured.time_us) if problem else 0.0
+    unverified = isinstance(record, KernelRecord) and record.verified == NOT_VERIFIED
     return Headline(
         **result_fields(record, stale=stale, now=now, changed=changed),
         config=str(best.config),
@@ -199,7 +201,7 @@ def headline(
         occupancy=best.occupancy,
         limiter=best.limiter,
         date=record.provenance.date,
-        why=why_it_won(record.entries, best),
+        why="Its results were not verified. " * unverified + why_it_won(record.entries, best),
         commands=_commands(subject, device_option),
     )
 
@@ -429,7 +431,7 @@ def leader_figure(
 
 
 _EVIDENCE = {
-    "measured": ("good", "measured", "timed on the device, after verification"),
+    "measured": ("good", "measured", "timed on the device"),
     "replayed": ("warn", "replayed", "from a recording of the device"),
     "predicted": ("bad", "predicted", "by the cost model; nothing ran"),
 }

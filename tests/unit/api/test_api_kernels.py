@@ -550,6 +550,7 @@ def test_nothing_is_verified_on_request(cache: Path) -> None:
     assert (record.verified, record.best.measurement.error) == ("not verified", None)
     text = (cache / "kernels").rglob("*.json")
     assert any('"verified": "not verified"' in path.read_text() for path in text)
+    assert str(record).endswith("3 recorded, not verified")
     table = str(autotune.table(record))
     assert "verified   not verified: the results were compared with nothing" in table
     verified = tune(**FEW)

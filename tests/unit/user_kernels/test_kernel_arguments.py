@@ -282,7 +282,7 @@ def test_reference_gets_the_array_of_a_texture() -> None:
 
 def test_bench_binds_textures_and_constants(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(timing, "Timer", FakeTimer)
-    monkeypatch.setattr(guarded_arrays, "compiled", uncompiled)
+    monkeypatch.setattr(guarded_arrays, "program_of", uncompiled)
     texture = Texture(np.zeros(3, F4))
     call = work(
         arguments=[*arguments(), texture],

@@ -92,7 +92,7 @@ def opened(
     free: int = 2**30,
 ) -> tuple[KernelBench, FakeSession]:
     monkeypatch.setattr(module, "Timer", FakeTimer)
-    monkeypatch.setattr(guarded_arrays, "compiled", uncompiled)
+    monkeypatch.setattr(guarded_arrays, "program_of", uncompiled)
     session: Any = FakeSession(kernels, floats, free)
     return KernelBench(session, call or work()), session
 
@@ -266,9 +266,12 @@ def test_contents_of_a_free_array_are_not_compared(
 
 
 def test_nothing_is_verified_where_nothing_is_expected(monkeypatch: pytest.MonkeyPatch) -> None:
-    bench, session = opened(monkeypatch, call=unverified("saxpy", arguments(), NOT_VERIFIED))
+    bench, session = opened(
+        monkeypatch, call=replace(unverified("saxpy", arguments()), verified=NOT_VERIFIED)
+    )
     assert isinstance(bench.measure(candidate("input"), None), Measurement)
-    assert session.log == ["run input", "time None"]
+    assert session.log == ["run input", "run input", "time None"]
+    assert "download" not in [kind for kind, _ in session.traffic]
 
 
 @pytest.mark.parametrize(
@@ -337,8 +340,9 @@ def test_user_kernel_has_no_baseline(bench: KernelBench) -> None:
 
 
 def test_workload_survives_pickling() -> None:
-    sent = work()
+    sent = replace(work(), on_host=lambda *_: None)
     loaded = pickle.loads(pickle.dumps(sent))
+    assert loaded.on_host is None
     assert (loaded.call, loaded.arguments) == (sent.call, sent.arguments)
     for received, buffer in zip(loaded.buffers, sent.buffers, strict=True):
         np.testing.assert_array_equal(received.before, buffer.before)

@@ -29,6 +29,7 @@ from autotune.model.cost import fitted
 from autotune.occupancy import occupancy as resident_blocks
 from autotune.problem import Problem
 from autotune.records import Record, Store
+from autotune.records.kernel_record import NOT_VERIFIED
 from autotune.report import since, trials
 from autotune.report.explanation import why_it_won
 from autotune.report.pages import occupancy, parameters, roofline, search
@@ -339,3 +340,9 @@ def one_entry() -> Record:
     record = by_hand().record
     assert isinstance(record, Record)
     return only(record, 1)
+
+
+def test_page_of_an_unverified_kernel_says_so(tmp_path: Path) -> None:
+    record = replace(user_kernel(), verified=NOT_VERIFIED)
+    shown = [analysis(subject_of(made, tmp_path)).page() for made in (user_kernel(), record)]
+    assert ["not verified" in page for page in shown] == [False, True]
