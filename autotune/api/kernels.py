@@ -207,17 +207,15 @@ def _measured(
     index, resolved = targets.measuring(device, str(tunable))
     from autotune.user_kernels import bench
 
-    limit = verify.time_limit
+    limit, exact = verify.time_limit, resolved if resolved.knows_clusters else None
     with ExitStack() as opened:
         nothing = Workload(tunable.call, tunable.arguments, ())
-        known = resolved if resolved.knows_clusters else None
-        runner = bench.open_kernel_runner(nothing, index, time_limit=limit, device=known)
+        runner = bench.open_kernel_runner(nothing, index, time_limit=limit, device=exact)
         opened.callback(runner.close)
         compile, places = opened.enter_context(compiling(tunable.kernel))
         compile = variables_filled(compile, tunable.kernel.source, places)
-        check = opened.enter_context(
-            background(partial(checked, tunable, arguments, resolved.arch, compile, places))
-        )
+        checks = partial(checked, tunable, arguments, resolved.arch, compile, places)
+        check = opened.enter_context(background(checks))
         if search.modelled:
             from autotune.model.gaussian_process import import_ahead
 
@@ -232,10 +230,8 @@ def _measured(
             hand_over(work := expected())
             hand_over(work := stand_in(tunable, work, runner, compile, verify))
             tunable = replace(tunable, verified=work.verified)
-        driver = devices.driver_version() or runner.driver  # the runner's process may still start
-        folder, includes = places
-        digest = source_hash(tunable.kernel.source.file, directory=folder, includes=includes)
-        origin = Origin(driver, compiler.compiler_version(), tunable.digest(digest))
+        # The runner's process may still start.
+        origin = _origin(tunable, devices.driver_version() or runner.driver, places)
         with shown(None, search, progress) as observer:
             return tune(
                 tunable,
@@ -247,6 +243,12 @@ def _measured(
                 observer=observer,
                 begin=None if first else lambda: hand_over(expected()),
             )
+
+
+def _origin(tunable: KernelTunable, driver: str, places: Places) -> Origin:
+    folder, includes = places
+    digest = source_hash(tunable.kernel.source.file, directory=folder, includes=includes)
+    return Origin(driver, compiler.compiler_version(), tunable.digest(digest))
 
 
 @contextmanager
