@@ -104,10 +104,10 @@ def receive(connection: Connection[Any, Any]) -> Any:
 
 
 def _starts(sizes: Sequence[int]) -> list[int]:
-    """Where the contents of each array begin in the file, and where the file ends."""
+    """Offsets of each array's contents in the file, and the size of the file."""
     starts = [0]
     for size in sizes:
-        starts.append(starts[-1] + max(1, -(-size // ALIGNMENT)) * ALIGNMENT)
+        starts.append(starts[-1] + (size // ALIGNMENT + 1) * ALIGNMENT)
     return starts
 
 

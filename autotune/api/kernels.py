@@ -81,6 +81,7 @@ QUICK_TRIALS = 25
 """Trials of a quick search. On twelve recorded spaces 20 trials reach 87.5 % of the best speed, 50
 reach 96.0 %, after which a search stops by itself."""
 
+
 VALUES = {"search": Search, "compile": Compilation, "verify": Verification}
 """The keywords of `tune_kernel` whose values hold further options."""
 
@@ -260,11 +261,10 @@ def _measured(
     index, resolved = targets.measuring(device, str(tunable))
     from autotune.user_kernels import bench
 
-    limit = verify.time_limit
+    limit, exact = verify.time_limit, resolved if resolved.knows_clusters else None
     with ExitStack() as opened:
         nothing = Workload(tunable.call, tunable.arguments, ())
-        known = resolved if resolved.knows_clusters else None
-        runner = bench.open_kernel_runner(nothing, index, time_limit=limit, device=known)
+        runner = bench.open_kernel_runner(nothing, index, time_limit=limit, device=exact)
         opened.callback(runner.close)
         tunable = replace(tunable, kernel=with_compiler(tunable.kernel, resolved.arch))
         compile, places = opened.enter_context(compiling(tunable.kernel))
@@ -285,9 +285,8 @@ def _measured(
             hand_over(work := expected())
             hand_over(work := stand_in(tunable, work, runner, compile, verify))
             tunable = replace(tunable, verified=work.verified)
-        driver = devices.driver_version() or runner.driver  # the runner's process may still start
-        version = compiler.compiler_version(tunable.kernel.source.compiler)
-        origin = Origin(driver, version, tunable.digest(_sources_hash(tunable, places)))
+        # The runner's process may still start.
+        origin = _origin(tunable, devices.driver_version() or runner.driver, places)
         with shown(None, search, progress) as observer:
             return tune(
                 tunable,
@@ -299,6 +298,11 @@ def _measured(
                 observer=observer,
                 begin=None if first else lambda: hand_over(expected()),
             )
+
+
+def _origin(tunable: KernelTunable, driver: str, places: Callable[[Config], Places]) -> Origin:
+    version = compiler.compiler_version(tunable.kernel.source.compiler)
+    return Origin(driver, version, tunable.digest(_sources_hash(tunable, places)))
 
 
 def _sources_hash(tunable: KernelTunable, places: Callable[[Config], Places]) -> str:
@@ -569,6 +573,7 @@ def filled(
 
 NAME = "KERNEL"
 """The variable of a specification."""
+
 
 MODULE = "autotune_spec"
 """The `__name__` of a specification while it runs."""

@@ -131,13 +131,7 @@ class Run(Generic[R]):
     ) -> None:
         self._begin = begin
         self._began, self._over, self.settled = monotonic(), False, False
-        end, runner = options.begun(self._began).deadline, runners[0]
-        end = math.inf if end is None else end
-        # Energies take seconds each, however long the search was.
-        self._budget = Budget(self._began, end, tunable.punctual and not options.meters)
-        for each in runners:
-            if self._budget.punctual and isinstance(each, Punctual):
-                each.until(end)
+        self._budget, runner = _budget(tunable, runners, options, self._began), runners[0]
         _check_objective(tunable, runner, options)
         self._tunable, self._runner, self._store = tunable, runner, store
         self._options, self._origin, self._observer = options, origin, observer
@@ -492,6 +486,20 @@ def provenance_of(
         quick=quick,
         baseline_fault=runner.baseline_fault,
     )
+
+
+def _budget(
+    tunable: Tunable[TuningRecord], runners: Sequence[Runner], options: Search, began: float
+) -> Budget:
+    """The time of a run that began at `began`, which its runners learn if it is punctual."""
+    deadline = options.begun(began).deadline
+    # Energies take seconds each, however long the search was.
+    punctual = tunable.punctual and not options.meters
+    budget = Budget(began, math.inf if deadline is None else deadline, punctual)
+    for runner in runners:
+        if punctual and isinstance(runner, Punctual):
+            runner.until(budget.end)
+    return budget
 
 
 def _check_objective(tunable: object, runner: Runner, options: Search) -> None:

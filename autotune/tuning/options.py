@@ -263,7 +263,7 @@ class Budget:
 
     @property
     def search_end(self) -> float:
-        """When the search has to end."""
+        """The end of the search, by `time.monotonic`."""
         return self.end - self.kept
 
     def note(self, config: Config, seconds: float) -> None:

@@ -99,7 +99,7 @@ def ahead(
     if window is None and runner.known() is None:
         most = WINDOW if ordered else compiler.jobs + READY
         window = most if ordered else min(most, first or most)
-    source, given = iter(configs), False
+    source, started = iter(configs), False
     waiting: list[_Slot] = []
 
     def ready() -> bool:
@@ -107,7 +107,7 @@ def ahead(
 
     try:
         while True:
-            if most and given and not ordered:
+            if most and started and not ordered:
                 window = _adapted(window or 1, most, waiting)
             # Once one is ready, at most one more begins, in place of the last one given out.
             room = (window or 1) - len(waiting)
@@ -125,7 +125,7 @@ def ahead(
                 return
             else:
                 slot = waiting.pop(place)
-            given = True
+            started = True
             yield slot.plan.config, prepare(slot.plan, runner, slot.program)
     finally:
         compiler.drop(waiting)

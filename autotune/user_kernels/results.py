@@ -374,7 +374,9 @@ def _unread(
     outputs: frozenset[int],
 ) -> frozenset[int]:
     """The outputs whose contents make no difference: all of them together, or each alone."""
-    again = _quiet_results(reference, _changed(arguments, outputs)) if outputs else results
+    if not outputs:
+        return outputs
+    again = _quiet_results(reference, _changed(arguments, outputs))
     if again is not None and all(
         np.array_equal(first, second)
         for first, second in zip(results, again, strict=True)

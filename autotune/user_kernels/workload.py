@@ -145,9 +145,9 @@ def workload(
         if expected is None or buffer.place not in unread:
             buffers.append(replace(buffer, expected=expected))
         else:
-            argument = arguments[buffer.place]
-            assert isinstance(argument, np.ndarray)
-            poison = as_bytes(different(expected.values.astype(argument.dtype)))
+            dtype = buffer.before.dtype
+            known = buffer.before if dtype.kind in "fc" else expected.values.astype(dtype)
+            poison = different(known)
             buffers.append(replace(buffer, before=poison, expected=expected, written=True))
     return replace(work, buffers=tuple(buffers))
 
@@ -162,10 +162,7 @@ def unverified(
     """
     buffers = (
         ArrayArgument(
-            place,
-            as_bytes(in_memory_order(argument.copy(order="K"))),
-            None,
-            fortran=column_major(argument),
+            place, as_bytes(in_memory_order(argument)), None, fortran=column_major(argument)
         )
         for place, argument in enumerate(arguments)
         if isinstance(argument, np.ndarray)
