@@ -11,25 +11,24 @@ import sys
 import traceback
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from difflib import get_close_matches
-from functools import cached_property, partial
+from functools import partial
 from pathlib import Path
 from time import monotonic
 from typing import TYPE_CHECKING, Any
 
 from autotune import files, settings
+from autotune.api.replays import recording_of, replay, replayed, tunable_of
 from autotune.api.tuning import save_recording, shown
 from autotune.api.words import hint_for, naming
 from autotune.cuda import compiler
-from autotune.cuda.program import CompileFailure, Program, source_hash
+from autotune.cuda.program import source_hash
 from autotune.errors import AutotuneError, NotFoundError, UsageError
-from autotune.families.config import Config, Value
-from autotune.families.plan import Template
+from autotune.families.config import Value
 from autotune.measure import targets
-from autotune.measure.devices import DEFAULT, DeviceLike, ReplayedFile, source_of
-from autotune.measure.recording import KernelRecording, Origin
-from autotune.measure.without_gpu import ReplayRunner
+from autotune.measure.devices import DEFAULT, DeviceLike
+from autotune.measure.recording import Origin
 from autotune.problem.call import KernelCall
 from autotune.records import KernelRecord, Store
 from autotune.tuning.options import Search
@@ -42,14 +41,7 @@ from autotune.user_kernels.results import Reference, Verification
 from autotune.user_kernels.source import Compilation, unpacked
 from autotune.user_kernels.space import Predicate
 from autotune.user_kernels.table import KernelTable, occupancy_table
-from autotune.user_kernels.tunable import (
-    Combination,
-    KernelTunable,
-    Metric,
-    Score,
-    check_metrics,
-    first_results,
-)
+from autotune.user_kernels.tunable import KernelTunable, Metric, Score, check_metrics, first_results
 from autotune.user_kernels.workload import Workload, unverified, with_results, workload
 
 if TYPE_CHECKING:
@@ -302,50 +294,6 @@ def kernel_occupancy(
         return occupancy_table(tunable, resolved, compiled, jobs=jobs, any_grid=grid is None)
 
 
-def replayed(device: DeviceLike, tunable: KernelTunable) -> KernelRecording | None:
-    """The recording that a device such as `replay:saxpy.json.gz` names; None for another device.
-
-    Raises:
-        NotFoundError: if there is no such file.
-        UsageError: if it is of another call, or a file of Kernel Tuner with other parameters.
-    """
-    source = source_of(device)
-    if not isinstance(source, ReplayedFile):
-        return None
-    recording = KernelRecording.load(source.path)
-    if recording.any_call:
-        return _of_kernel(recording, tunable.kernel, source.path)
-    if recording.call != tunable.call:
-        raise UsageError(f"{source.path} is a recording of {recording.call}, not of {tunable.call}")
-    return recording
-
-
-def _of_kernel(recording: KernelRecording, kernel: UserKernel, path: Path) -> KernelRecording:
-    """A recording of Kernel Tuner with the kernel's name and the order of its parameters."""
-    rows = []
-    for row in recording.rows:
-        values = row.config.values
-        if values.keys() != kernel.parameters.keys():
-            raise UsageError(
-                f"{path} has the parameters {', '.join(sorted(values))}, {kernel.name} has "
-                f"{', '.join(sorted(kernel.parameters)) or 'none'}"
-            )
-        ordered = {name: values[name] for name in kernel.parameters}
-        rows.append(replace(row, config=Config.of(kernel.family, ordered)))
-    return replace(recording, rows=tuple(rows))
-
-
-@dataclass(frozen=True)
-class _RecordedTunable(KernelTunable):
-    """A kernel without its source, whose configurations are those of a recording."""
-
-    recorded: tuple[Config, ...] = ()
-
-    @cached_property
-    def combinations(self) -> tuple[Combination, ...]:
-        return tuple((config, self.kernel.geometry(config)) for config in self.recorded)
-
-
 def tune_recording(device: str, search: Search, progress: ProgressLike) -> KernelRecord:
     """Searches all configurations of a user kernel's recording, without its source.
 
@@ -358,41 +306,9 @@ def tune_recording(device: str, search: Search, progress: ProgressLike) -> Kerne
         UsageError: if the device is not the recording of a user kernel.
         NotFoundError: if there is no such file.
     """
-    source = source_of(device)
-    if not isinstance(source, ReplayedFile):
-        raise UsageError(f"{device} is not the recording of a user kernel; give a shape to tune")
-    recording = KernelRecording.load(source.path)
-    configs = tuple(row.config for row in recording.rows)
-    values = {name: [value] for name, value in configs[0].params}
-    kernel = define_kernel(
-        "", configs[0].family, values, constraints=None, grid=1, block=1, shared=0
-    )
-    tunable = _RecordedTunable(kernel, recording.call, recorded=configs)
+    recording = recording_of(device)
     store = Store(files.ensure(settings.cache_dir()))
-    return replay(tunable, recording, store, _limited(search), progress)
-
-
-def replay(
-    tunable: KernelTunable,
-    recording: KernelRecording,
-    store: Store,
-    search: Search,
-    progress: ProgressLike,
-) -> KernelRecord:
-    """Searches among recorded outcomes. Nothing is compiled and nothing runs."""
-    from autotune.tuning.loop import tune
-
-    source = tunable.digest(recording.origin.source)
-    origin = Origin(recording.origin.driver, recording.origin.compiler, source)
-    runner = ReplayRunner(recording, search.seed)
-    with shown(None, search, progress) as observer:
-        return tune(
-            tunable, runner, store, search, compile=_uncompiled, origin=origin, observer=observer
-        )
-
-
-def _uncompiled(template: Template, arch: str) -> Program | CompileFailure:
-    return CompileFailure(template, arch, "a replay compiles nothing", "")
+    return replay(tunable_of(recording), recording, store, _limited(search), progress)
 
 
 def work_of(
