@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
-from functools import cached_property
+from hashlib import sha256
 from pathlib import Path
 
 from autotune.api.tuning import ProgressLike, shown
@@ -13,11 +14,13 @@ from autotune.families.config import Config
 from autotune.families.plan import Template
 from autotune.measure.devices import DeviceLike, ReplayedFile, source_of
 from autotune.measure.recording import KernelRecording, Origin
+from autotune.measure.runner import Runner
 from autotune.measure.without_gpu import ReplayRunner
 from autotune.records import KernelRecord, Store
 from autotune.tuning.options import Search
+from autotune.tuning.tunable import Candidates
 from autotune.user_kernels.definition import UserKernel, define_kernel
-from autotune.user_kernels.tunable import Combination, KernelTunable
+from autotune.user_kernels.tunable import KernelTunable
 
 
 def replayed(device: DeviceLike, tunable: KernelTunable) -> KernelRecording | None:
@@ -59,9 +62,16 @@ class RecordedTunable(KernelTunable):
 
     recorded: tuple[Config, ...] = ()
 
-    @cached_property
-    def combinations(self) -> tuple[Combination, ...]:
-        return tuple((config, self.kernel.geometry(config)) for config in self.recorded)
+    def digest(self, sources: str) -> str:
+        """A hash of the recording's file or sources; no geometry is known."""
+        return sha256(f"recorded {sources}".encode()).hexdigest()
+
+    def candidates(
+        self, runner: Runner, unsafe: Callable[[Config], bool], *, ranked: int | None
+    ) -> Candidates:
+        """The recorded configurations."""
+        del runner, unsafe, ranked
+        return Candidates((), self.recorded, {})
 
 
 def recording_of(device: DeviceLike) -> KernelRecording:
