@@ -306,7 +306,8 @@ def tune_recording(device: str, search: Search, progress: ProgressLike) -> Kerne
         UsageError: if the device is not the recording of a user kernel.
         NotFoundError: if there is no such file.
     """
-    recording = recording_of(device)
+    if (recording := recording_of(device)) is None:
+        raise UsageError(f"{device} is not the recording of a user kernel; give a shape to tune")
     store = Store(files.ensure(settings.cache_dir()))
     return replay(tunable_of(recording), recording, store, _limited(search), progress)
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from hashlib import sha256
-from pathlib import Path
 
 from autotune.api.tuning import ProgressLike, shown
 from autotune.cuda.program import CompileFailure, Program
@@ -19,41 +18,46 @@ from autotune.measure.without_gpu import ReplayRunner
 from autotune.records import KernelRecord, Store
 from autotune.tuning.options import Search
 from autotune.tuning.tunable import Candidates
-from autotune.user_kernels.definition import UserKernel, define_kernel
+from autotune.user_kernels.definition import define_kernel
 from autotune.user_kernels.tunable import KernelTunable
 
 
-def replayed(device: DeviceLike, tunable: KernelTunable) -> KernelRecording | None:
+def recording_of(device: DeviceLike) -> KernelRecording | None:
     """The recording that a device such as `replay:saxpy.json.gz` names; None for another device.
+
+    Raises:
+        NotFoundError: if there is no such file.
+        AutotuneError: if it is not of a user kernel.
+    """
+    source = source_of(device)
+    return KernelRecording.load(source.path) if isinstance(source, ReplayedFile) else None
+
+
+def replayed(device: DeviceLike, tunable: KernelTunable) -> KernelRecording | None:
+    """The recording of a kernel's call that a device names; None for another device.
 
     Raises:
         NotFoundError: if there is no such file.
         UsageError: if it is of another call, or a file of Kernel Tuner with other parameters.
     """
-    source = source_of(device)
-    if not isinstance(source, ReplayedFile):
-        return None
-    recording = KernelRecording.load(source.path)
-    if recording.any_call:
-        return _of_kernel(recording, tunable.kernel, source.path)
-    if recording.call != tunable.call:
-        raise UsageError(f"{source.path} is a recording of {recording.call}, not of {tunable.call}")
-    return recording
+    recording, kernel = recording_of(device), tunable.kernel
+    if recording is None or not recording.any_call:
+        if recording is not None and recording.call != tunable.call:
+            raise UsageError(f"{device} is a recording of {recording.call}, not of {tunable.call}")
+        return recording
+    recorded, own = sorted(recording.rows[0].config.values), sorted(kernel.parameters)
+    if recorded != own:
+        raise UsageError(
+            f"{device} has the parameters {', '.join(recorded)}, {kernel.name} has "
+            f"{', '.join(own) or 'none'}"
+        )
 
+    def renamed(config: Config) -> Config:
+        values = config.values
+        return Config.of(kernel.family, {name: values[name] for name in kernel.parameters})
 
-def _of_kernel(recording: KernelRecording, kernel: UserKernel, path: Path) -> KernelRecording:
-    """A recording of Kernel Tuner with the kernel's name and the order of its parameters."""
-    rows = []
-    for row in recording.rows:
-        values = row.config.values
-        if values.keys() != kernel.parameters.keys():
-            raise UsageError(
-                f"{path} has the parameters {', '.join(sorted(values))}, {kernel.name} has "
-                f"{', '.join(sorted(kernel.parameters)) or 'none'}"
-            )
-        ordered = {name: values[name] for name in kernel.parameters}
-        rows.append(replace(row, config=Config.of(kernel.family, ordered)))
-    return replace(recording, rows=tuple(rows))
+    rows = tuple(replace(row, config=renamed(row.config)) for row in recording.rows)
+    return replace(recording, rows=rows)
 
 
 @dataclass(frozen=True)
@@ -72,19 +76,6 @@ class RecordedTunable(KernelTunable):
         """The recorded configurations."""
         del runner, unsafe, ranked
         return Candidates((), self.recorded, {})
-
-
-def recording_of(device: DeviceLike) -> KernelRecording:
-    """The recording of a user kernel that a device names.
-
-    Raises:
-        UsageError: if it names another device.
-        NotFoundError: if there is no such file.
-    """
-    source = source_of(device)
-    if not isinstance(source, ReplayedFile):
-        raise UsageError(f"{device} is not the recording of a user kernel; give a shape to tune")
-    return KernelRecording.load(source.path)
 
 
 def tunable_of(recording: KernelRecording) -> KernelTunable:

@@ -576,7 +576,7 @@ def kernel_tuner_cache(path: Path, *, best: int = 256, names: str = "EACH,THREAD
         for threads in THREADS
         for each in EACH
     }
-    header = {"device_name": "A6000", "kernel_name": "k", "tune_params_keys": keys}
+    header = {"device_name": "A6000", "kernel_name": "saxpy", "tune_params_keys": keys}
     path.write_text(json.dumps({**header, "cache": entries})[:-2])
     return f"replay:{path}"
 
@@ -587,8 +587,9 @@ def test_cache_of_kernel_tuner_fits_any_arguments(tmp_path: Path) -> None:
     assert (record.evidence, record.device) == ("replayed", find("a6000"))
     assert str(record.best.config) == "saxpy:THREADS=256,EACH=1"
     assert record.provenance.trials == LEGAL
-    without = tune(device=device, arguments=(), reference=None)
+    without = tune(device=device, arguments=(), reference=None, source="")
     assert without.best.config == record.best.config
+    assert without.best.launch is None
 
 
 def test_other_file_starts_a_new_search(tmp_path: Path) -> None:
