@@ -148,10 +148,6 @@ def tune_kernel(
     tunable = _tunable(kernel, work, metrics, limited)
     store = Store(files.ensure(settings.cache_dir()))
     if (recorded := replayed(device, tunable)) is not None:
-        if limited.recording is not None:
-            raise UsageError(
-                f"{device} has no times to record; give a GPU of this machine, or none"
-            )
         return replay(tunable, recorded, store, limited, progress)
     first = reference is None
     record = _measured(
@@ -294,12 +290,14 @@ def kernel_occupancy(
         return occupancy_table(tunable, resolved, compiled, jobs=jobs, any_grid=grid is None)
 
 
-def tune_recording(device: str, search: Search, progress: ProgressLike) -> KernelRecord:
-    """Searches all configurations of a user kernel's recording, without its source.
+def tune_recording(
+    fields: Mapping[str, Any], *, device: str, progress: ProgressLike = True
+) -> KernelRecord:
+    """Searches all that a user kernel's recording has, without its source.
 
     Args:
+        fields: those of the `Search`.
         device: such as `replay:stencil` or `replay:A100_T4.json.gz`.
-        search: effort, limits and sampler.
         progress: as for `tune_kernel`.
 
     Raises:
@@ -308,8 +306,8 @@ def tune_recording(device: str, search: Search, progress: ProgressLike) -> Kerne
     """
     if (recording := recording_of(device)) is None:
         raise UsageError(f"{device} is not the recording of a user kernel; give a shape to tune")
-    store = Store(files.ensure(settings.cache_dir()))
-    return replay(tunable_of(recording), recording, store, _limited(search), progress)
+    search, store = _limited(Search(**fields)), Store(files.ensure(settings.cache_dir()))
+    return replay(tunable_of(recording), recording, store, search, progress)
 
 
 def work_of(

@@ -95,7 +95,13 @@ def replay(
     search: Search,
     progress: ProgressLike,
 ) -> KernelRecord:
-    """Searches among recorded outcomes. Nothing is compiled and nothing runs."""
+    """Searches among recorded outcomes. Nothing is compiled and nothing runs.
+
+    Raises:
+        UsageError: for a search that records.
+    """
+    if search.recording is not None:
+        raise UsageError("a replay has no times to record; give a GPU of this machine, or none")
     from autotune.tuning.loop import tune
 
     source = tunable.digest(recording.origin.source)

@@ -188,7 +188,11 @@ def test_trials_of_a_kernel_are_exported_as_t4(
 
 
 def test_t4_is_of_one_record(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert run("cache", "export", str(tmp_path / "x.json"), "stencil", "--t4") == 2
-    assert "--t4 writes the trials of one record, 0 match; give" in capsys.readouterr().err
+    assert run("cache", "export", str(tmp_path / "x.json"), "stencil", "--t4") == 3
+    assert "no kernel 'stencil' is recorded" in capsys.readouterr().err
+    answer(capsys, "tune", "--device", "replay:./Mine", str(PROBLEM), "--trials", "3")
+    answer(capsys, "tune", "--device", "replay:stencil", "--trials", "3")
+    assert run("cache", "export", str(tmp_path / "x.json"), "--t4") == 2
+    assert "--t4 writes the trials of one record, 2 match; give" in capsys.readouterr().err
     assert run("tune", "--device", "replay:h100") == 2
     assert "replay:h100 is not the recording of a user kernel" in capsys.readouterr().err
