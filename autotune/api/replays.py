@@ -77,6 +77,10 @@ class RecordedTunable(KernelTunable):
         del runner, unsafe, ranked
         return Candidates((), self.recorded, {})
 
+    def _launch(self, config: Config) -> None:
+        """None: without a source nothing can be launched."""
+        del config
+
 
 def tunable_of(recording: KernelRecording) -> KernelTunable:
     """The kernel of a recording, without its source."""

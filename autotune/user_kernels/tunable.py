@@ -331,10 +331,9 @@ class KernelTunable(Tunable[KernelRecord]):
         return replace(made, metrics=metrics, score=score)
 
     def _launch(self, config: Config) -> KernelLaunch | None:
-        """The launch that a record keeps for a configuration; None if the source is too large, or a
-        replay has none."""
+        """The launch that a record keeps for a configuration; None if the source is too large."""
         source = self.kernel.source
-        if not 0 < source.size <= LARGEST_SOURCE:
+        if source.size > LARGEST_SOURCE:
             return None
         return KernelLaunch(source, self.call, self.kernel.geometry(config))
 

@@ -172,6 +172,8 @@ def test_shipped_recording_of_a_kernel_needs_no_source(capsys: pytest.CaptureFix
     data = answer(capsys, "tune", "--device", "replay:stencil", "--effort", "exhaustive")
     assert (data["kernel"]["name"], data["evidence"]) == ("stencil", "replayed")
     assert (data["provenance"]["trials"], data["entries"][0]["params"]["BX"]) == (228, 32)
+    assert run("export", "stencil", "--out", "lib") == 3
+    assert "has no source" in capsys.readouterr().err
 
 
 def test_trials_of_a_kernel_are_exported_as_t4(
