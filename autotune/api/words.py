@@ -57,16 +57,16 @@ def naming(**values: Any) -> Callable[[Callable[P, R]], Callable[P, R]]:
     """
 
     def named(function: Callable[P, R]) -> Callable[P, R]:
-        parameters = inspect.signature(function).parameters
-        kinds = inspect.getfullargspec(function)
+        spec = inspect.getfullargspec(function)
+        parameters = {*spec.args, *spec.kwonlyargs}
 
         @wraps(function)
         def checked(*args: P.args, **keywords: P.kwargs) -> R:
             for name in keywords.keys() - parameters:
                 if hint := hint_for(name, parameters, values):
                     raise TypeError(f"{function.__name__}() has no {name!r}{hint}")
-            if len(args) > len(kinds.args) and kinds.varargs is None:
-                order = ", ".join(kinds.args)
+            if len(args) > len(spec.args) and spec.varargs is None:
+                order = ", ".join(spec.args)
                 raise TypeError(f"{function.__name__}() takes {order}; name the other arguments")
             return function(*args, **keywords)
 
