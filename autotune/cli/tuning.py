@@ -300,7 +300,7 @@ def _tune_kernel(
 ) -> None:
     """Tunes a user kernel, or without a specification searches the recording of one, and shows the
     record."""
-    from autotune.api import kernels
+    from autotune.api import kernels, specifications
     from autotune.records import codec
     from autotune.report.record import render
 
@@ -310,7 +310,7 @@ def _tune_kernel(
         if spec is None:
             record = kernels.tune_recording(fields, **changes)
         else:
-            record = kernels.tune_spec(spec, changes, fields)
+            record = specifications.tune_spec(spec, changes, fields)
     if json:
         show_json(codec.encode(record))
     else:

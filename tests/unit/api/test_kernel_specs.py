@@ -12,7 +12,7 @@ from support.command_line import own_machine, run
 from support.paths import ROOT
 from support.sample_user_kernels import KernelRunner
 
-from autotune.api.kernels import read_spec
+from autotune.api.specifications import read_spec
 from autotune.device import find
 from autotune.errors import UsageError
 from autotune.measure import devices
