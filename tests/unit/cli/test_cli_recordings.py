@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 from pathlib import Path
+from typing import Any
 
 import pytest
 from support.command_line import answer, printed, run
@@ -169,7 +170,7 @@ def test_only_a_search_on_a_gpu_is_recorded(
 
 
 def test_shipped_recording_of_a_kernel_needs_no_source(capsys: pytest.CaptureFixture[str]) -> None:
-    data = answer(capsys, "tune", "--device", "replay:stencil", "--effort", "exhaustive")
+    data: Any = answer(capsys, "tune", "--device", "replay:stencil", "--effort", "exhaustive")
     assert (data["kernel"]["name"], data["evidence"]) == ("stencil", "replayed")
     assert (data["provenance"]["trials"], data["entries"][0]["params"]["BX"]) == (228, 32)
     assert run("export", "stencil", "--out", "lib") == 3
@@ -185,7 +186,7 @@ def test_trials_of_a_kernel_are_exported_as_t4(
         assert run("cache", "export", str(path), "stencil", "--t4") == 0
         assert capsys.readouterr().out.startswith(f"{path}: 12 trials of stencil(float32[4096")
         assert len(KernelRecording.load(path).rows) == 12
-    data = answer(capsys, "tune", "--device", f"replay:{path}", "--effort", "exhaustive")
+    data: Any = answer(capsys, "tune", "--device", f"replay:{path}", "--effort", "exhaustive")
     assert data["provenance"]["trials"] == 12
 
 
