@@ -1,38 +1,30 @@
-"""User kernels: tune one, look it up, list the occupancy of its configurations.
-
-A specification is a Python file whose `KERNEL` has the keywords of `tune_kernel`.
-"""
+"""User kernels: tune one, look it up, list the occupancy of its configurations."""
 
 from __future__ import annotations
 
-import inspect
-import runpy
-import sys
-import traceback
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
-from difflib import get_close_matches
 from functools import partial
 from pathlib import Path
 from time import monotonic
 from typing import TYPE_CHECKING, Any
 
 from autotune import files, settings
+from autotune.api.replays import recording_of, replay, replayed, tunable_of
 from autotune.api.tuning import save_recording, shown
-from autotune.api.words import hint_for, naming
+from autotune.api.words import naming
 from autotune.cuda import compiler
 from autotune.cuda.program import CompileFailure, Program, source_hash
 from autotune.errors import AutotuneError, NotFoundError, UsageError
 from autotune.families.config import Config, Value
-from autotune.families.config_table import ConfigTable
 from autotune.families.plan import Template
-from autotune.measure import targets
-from autotune.measure.devices import DEFAULT, DeviceLike, ReplayedFile, source_of
-from autotune.measure.recording import KernelRecording, Origin
-from autotune.measure.without_gpu import ReplayRunner
+from autotune.measure import devices, targets
+from autotune.measure.devices import DEFAULT, DeviceLike
+from autotune.measure.recording import Origin
 from autotune.problem.call import KernelCall
 from autotune.records import KernelRecord, Store
+from autotune.records.kernel_record import NOT_VERIFIED
 from autotune.tuning.options import Search
 from autotune.tuning.pipeline import Compile
 from autotune.user_kernels.arguments import (
@@ -40,17 +32,28 @@ from autotune.user_kernels.arguments import (
     call_of,
     constants_of,
     in_own_library,
+    launch_arguments,
     on_hosts,
 )
 from autotune.user_kernels.checks import Places, check_signature, variables_filled
+from autotune.user_kernels.compilation import compiling, with_compiler
 from autotune.user_kernels.definition import UserKernel, define_kernel
 from autotune.user_kernels.geometry import Divisor, Extents, SharedBytes
-from autotune.user_kernels.results import Array, Reference, Verification
-from autotune.user_kernels.source import Compilation
+from autotune.user_kernels.host_comparison import compared_on_host
+from autotune.user_kernels.results import (
+    DEFAULT_VERIFICATION,
+    Array,
+    Reference,
+    Verification,
+    run_reference,
+)
+from autotune.user_kernels.source import Compilation, Source
+from autotune.user_kernels.space import Constraints
 from autotune.user_kernels.table import KernelTable, occupancy_table
 from autotune.user_kernels.tunable import (
     KernelTunable,
     Metric,
+    ResultRunner,
     Score,
     check_metrics,
     first_results,
@@ -66,16 +69,6 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from hashlib import sha256
 from threading import get_ident
-
-from autotune.measure import devices
-from autotune.records.kernel_record import NOT_VERIFIED
-from autotune.user_kernels.arguments import launch_arguments
-from autotune.user_kernels.compilation import compiling, with_compiler
-from autotune.user_kernels.host_comparison import compared_on_host
-from autotune.user_kernels.results import DEFAULT_VERIFICATION, run_reference
-from autotune.user_kernels.source import Source
-from autotune.user_kernels.space import Constraints
-from autotune.user_kernels.tunable import ResultRunner
 
 QUICK_TRIALS = 25
 """Trials of a quick search. On twelve recorded spaces 20 trials reach 87.5 % of the best speed, 50
@@ -195,10 +188,6 @@ def tune_kernel(
         verify.require(hosts, reference)
     store = Store(files.ensure(settings.cache_dir()))
     if (recorded := replayed(device, tunable)) is not None:
-        if limited.recording is not None:
-            raise UsageError(
-                f"{device} has no times to record; give a GPU of this machine, or none"
-            )
         return replay(tunable, recorded, store, limited, progress)
     expected = partial(
         work_of,
@@ -397,45 +386,14 @@ def kernel_occupancy(
         return occupancy_table(tunable, resolved, compiled, jobs=jobs, any_grid=grid is None)
 
 
-def replayed(device: DeviceLike, tunable: KernelTunable) -> KernelRecording | None:
-    """The recording that a device such as `replay:saxpy.json.gz` names; None for another device.
-
-    Raises:
-        NotFoundError: if there is no such file.
-        UsageError: if it is of another call, or a file of Kernel Tuner with other parameters.
-    """
-    source = source_of(device)
-    if not isinstance(source, ReplayedFile):
-        return None
-    recording = KernelRecording.load(source.path)
-    if recording.any_call:
-        return _of_kernel(recording, tunable.kernel, source.path)
-    if recording.call != tunable.call:
-        raise UsageError(f"{source.path} is a recording of {recording.call}, not of {tunable.call}")
-    return recording
-
-
-def _of_kernel(recording: KernelRecording, kernel: UserKernel, path: Path) -> KernelRecording:
-    """A recording of Kernel Tuner with the kernel's name and the order of its parameters."""
-    rows = []
-    for row in recording.rows:
-        values = row.config.values
-        if values.keys() != kernel.parameters.keys():
-            raise UsageError(
-                f"{path} has the parameters {', '.join(sorted(values))}, {kernel.name} has "
-                f"{', '.join(sorted(kernel.parameters)) or 'none'}"
-            )
-        ordered = {name: values[name] for name in kernel.parameters}
-        rows.append(replace(row, config=Config.of(kernel.family, ordered)))
-    return replace(recording, rows=tuple(rows))
-
-
-def tune_recording(device: str, search: Search, progress: ProgressLike) -> KernelRecord:
-    """Searches all configurations of a user kernel's recording, without its source.
+def tune_recording(
+    fields: Mapping[str, Any], *, device: str, progress: ProgressLike = True
+) -> KernelRecord:
+    """Searches all that a user kernel's recording has, without its source.
 
     Args:
+        fields: those of the `Search`.
         device: such as `replay:stencil` or `replay:A100_T4.json.gz`.
-        search: effort, limits and sampler.
         progress: as for `tune_kernel`.
 
     Raises:
@@ -443,43 +401,10 @@ def tune_recording(device: str, search: Search, progress: ProgressLike) -> Kerne
         NotFoundError: if there is no such file.
     """
     began = monotonic()
-    source = source_of(device)
-    if not isinstance(source, ReplayedFile):
+    if (recording := recording_of(device)) is None:
         raise UsageError(f"{device} is not the recording of a user kernel; give a shape to tune")
-    recording = KernelRecording.load(source.path)
-    try:
-        table = ConfigTable.of([row.config for row in recording.rows])
-    except ValueError as error:
-        raise UsageError(f"{source.path}: {error}") from error
-    kernel = define_kernel(
-        "", table.family, table.values, constraints=None, grid=1, block=1, shared=0
-    )
-    tunable = KernelTunable(replace(kernel, recorded=table), recording.call)
-    store = Store(files.ensure(settings.cache_dir()))
-    return replay(tunable, recording, store, _limited(search, began), progress)
-
-
-def replay(
-    tunable: KernelTunable,
-    recording: KernelRecording,
-    store: Store,
-    search: Search,
-    progress: ProgressLike,
-) -> KernelRecord:
-    """Searches among recorded outcomes. Nothing is compiled and nothing runs."""
-    from autotune.tuning.loop import tune
-
-    source = tunable.digest(recording.origin.source)
-    origin = Origin(recording.origin.driver, recording.origin.compiler, source)
-    runner = ReplayRunner(recording, search.seed)
-    with shown(None, search, progress) as observer:
-        return tune(
-            tunable, runner, store, search, compile=_uncompiled, origin=origin, observer=observer
-        )
-
-
-def _uncompiled(template: Template, arch: str) -> Program | CompileFailure:
-    return CompileFailure(template, arch, "a replay compiles nothing", "")
+    search, store = _limited(Search(**fields), began), Store(files.ensure(settings.cache_dir()))
+    return replay(tunable_of(recording), recording, store, search, progress)
 
 
 def work_of(
@@ -569,111 +494,3 @@ def filled(
         return variables_filled(compile, source, places(config), constants)(template, arch)
 
     return compiled
-
-
-NAME = "KERNEL"
-"""The variable of a specification."""
-
-
-MODULE = "autotune_spec"
-"""The `__name__` of a specification while it runs."""
-
-
-def tune_spec(
-    path: Path, changes: Mapping[str, object], fields: Mapping[str, object]
-) -> KernelRecord:
-    """Tunes the kernel of a specification.
-
-    Args:
-        path: a Python file whose `KERNEL` is a mapping of keywords of `tune_kernel` to their
-            values, or a function that returns one. A relative path of a source is looked for
-            beside it.
-        changes: keywords that replace the file's.
-        fields: replacements for fields of the file's `search`. An objective replaces a score too.
-
-    Raises:
-        UsageError: for a file that is not a specification, and as `tune_kernel`.
-        AutotuneError: as `tune_kernel`.
-    """
-    keywords = {**read_spec(path), **changes}
-    own = dict(fields) | ({"score": None} if "objective" in fields else {})
-    keywords["search"] = replace(keywords.get("search") or Search(), **own)
-    _require(path, keywords, "arguments")
-    record: KernelRecord = tune_kernel(**keywords)
-    return record
-
-
-def spec_occupancy(path: Path, device: str | None) -> KernelTable:
-    """The occupancy of the kernel of a specification; needs no GPU if the device is named.
-
-    Raises:
-        UsageError: for a file that is not a specification, and as `kernel_occupancy`.
-    """
-    keywords = read_spec(path)
-    names = inspect.signature(kernel_occupancy).parameters
-    chosen = {name: value for name, value in keywords.items() if name in names}
-    return kernel_occupancy(**chosen | ({"device": device} if device else {}))
-
-
-def read_spec(path: Path) -> dict[str, Any]:
-    """The keywords of a specification, with its source beside it.
-
-    Raises:
-        UsageError: for a file that cannot be run or has no `KERNEL`, and for one that lacks or
-            misspells a keyword.
-    """
-    spec = _run(path).get(NAME)
-    if callable(spec):
-        spec = _called(path, spec)
-    if not isinstance(spec, Mapping):
-        raise UsageError(
-            f"{path} has no {NAME}; set it to a dict of the keywords of autotune.tune_kernel, or "
-            "to a function that returns such a dict"
-        )
-    known_names = [*inspect.signature(tune_kernel).parameters]
-    for name in spec:
-        if name not in known_names:
-            close = get_close_matches(str(name), known_names, 1)
-            hint = f"; did you mean {close[0]!r}?" if close else ""
-            hint = hint_for(str(name), known_names, VALUES) or hint
-            raise UsageError(f"{path}: {NAME} has {name!r}, no keyword of tune_kernel{hint}")
-    keywords = dict(spec)
-    _require(path, keywords, "source", "name", "parameters")
-    source, beside = keywords["source"], path.resolve().parent
-    if isinstance(source, Path):
-        keywords["source"] = beside / source
-    elif isinstance(source, list | tuple):
-        keywords["source"] = [beside / file for file in source]
-    return keywords
-
-
-def _require(path: Path, keywords: Mapping[str, object], *names: str) -> None:
-    if missing := [name for name in names if name not in keywords]:
-        raise UsageError(f"{path}: {NAME} lacks {', '.join(missing)}")
-
-
-def _run(path: Path) -> dict[str, Any]:
-    """The variables of a Python file, which may import what lies beside it."""
-    if not path.is_file():
-        raise UsageError(f"{path} is not a file; give a Python file with {NAME}")
-    file = path.resolve()
-    folder = str(file.parent)
-    sys.path.insert(0, folder)
-    try:
-        names: dict[str, Any] = _called(path, lambda: runpy.run_path(str(file), run_name=MODULE))
-        return names
-    finally:
-        sys.path.remove(folder)
-
-
-def _called(path: Path, function: Callable[[], Any]) -> Any:
-    """The result of the user's code; a failure in a line that says where."""
-    try:
-        return function()
-    except AutotuneError:
-        raise
-    except Exception as error:
-        frames = traceback.extract_tb(error.__traceback__)
-        lines = [frame.lineno for frame in frames if Path(frame.filename).name == path.name]
-        where = f"{path}:{lines[-1]}" if lines else f"{path}"
-        raise UsageError(f"{where}: {type(error).__name__}: {error}") from error

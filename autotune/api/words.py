@@ -49,20 +49,25 @@ _NONE = "none: "
 
 
 def naming(**values: Any) -> Callable[[Callable[P, R]], Callable[P, R]]:
-    """A decorator: the TypeError for an unknown keyword names the word that stands for it.
+    """A decorator: the TypeError for an unknown keyword names the word that stands for it, and the
+    TypeError for too many positional arguments those that may be.
 
     Args:
         values: the keywords whose values are dataclasses, with these classes.
     """
 
     def named(function: Callable[P, R]) -> Callable[P, R]:
-        parameters = inspect.signature(function).parameters
+        spec = inspect.getfullargspec(function)
+        parameters = {*spec.args, *spec.kwonlyargs}
 
         @wraps(function)
         def checked(*args: P.args, **keywords: P.kwargs) -> R:
             for name in keywords.keys() - parameters:
                 if hint := hint_for(name, parameters, values):
                     raise TypeError(f"{function.__name__}() has no {name!r}{hint}")
+            if len(args) > len(spec.args) and spec.varargs is None:
+                order = ", ".join(spec.args)
+                raise TypeError(f"{function.__name__}() takes {order}; name the other arguments")
             return function(*args, **keywords)
 
         return checked

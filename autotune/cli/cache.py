@@ -134,8 +134,9 @@ def _list_kinds(json: bool) -> None:
 def _list_records(shapes: Sequence[str], device: str | None, json: bool) -> None:
     """Lists the records of shapes and user kernels, or all."""
     from autotune.measure import devices, targets
-    from autotune.records.inventory import scan
+    from autotune.records.inventory import recorded, scan
     from autotune.report import listing
+    from autotune.report.selection import matching
 
     store = _opened_store()
     items = [*scan(store.root)]
@@ -143,7 +144,12 @@ def _list_records(shapes: Sequence[str], device: str | None, json: bool) -> None
     for item in items:
         if item.fault is not None:
             show_line(f"warning: {item.path}: skipped: {item.fault}", sys.stderr)
-    records = _recorded(items, slug, shapes)
+    records = [
+        record
+        for record in recorded(items)
+        if slug in (None, record.device.slug)
+        and (not shapes or any([*matching(shape, (record,))] for shape in shapes))
+    ]
     rows = listing.record_rows(records, targets.here())
     if json:
         show_json({"records": listing.records_json(rows)})
@@ -153,19 +159,6 @@ def _list_records(shapes: Sequence[str], device: str | None, json: bool) -> None
         print(f"no records of {', '.join(shapes)}")
     else:
         print(f"no records; `autotune tune 1024x1024x1024{devices.option_here()}` makes one")
-
-
-def _recorded(items: Iterable[Item], slug: str | None, shapes: Sequence[str]) -> list[TuningRecord]:
-    """The records of a device, or all, that shapes and names match; all without any."""
-    from autotune.records.inventory import recorded
-    from autotune.report.selection import matching
-
-    return [
-        record
-        for record in recorded(items)
-        if slug in (None, record.device.slug)
-        and (not shapes or any([*matching(shape, (record,))] for shape in shapes))
-    ]
 
 
 def _show_fingerprint(
@@ -261,10 +254,10 @@ def export(
 def _export_t4(path: Path, store: Store, shapes: Sequence[str], device: str | None) -> None:
     """Writes the trials of the only record of a shape or user kernel."""
     from autotune.api.tuning import save_t4
-    from autotune.records.inventory import scan
+    from autotune.report.selection import selected
 
-    records = _recorded(scan(store.root), _slug_of(store, device), shapes)
-    if not shapes or len(records) != 1:
+    records = selected(shapes, device, store).records
+    if len(records) != 1:
         raise UsageError(
             f"--t4 writes the trials of one record, {len(records)} match; give a shape or the name "
             "of a user kernel, and --device"

@@ -321,11 +321,11 @@ def _devices(texts: Sequence[str]) -> dict[str, SmLimits]:
 
 def _show_spec(specs: Sequence[str], devices: Sequence[str]) -> None:
     """Prints what each configuration of a user kernel occupies; needs no GPU."""
-    from autotune.api import kernels
+    from autotune.api import specifications
 
     if len(specs) > 1 or len(devices) > 1:
         raise UsageError("one SPEC.py and one device at a time")
-    print(kernels.spec_occupancy(Path(specs[0]), devices[0] if devices else None))
+    print(specifications.spec_occupancy(Path(specs[0]), devices[0] if devices else None))
 
 
 def _show_tiled(

@@ -115,6 +115,7 @@ def _devices(formatter: click.HelpFormatter) -> None:
                 ("gpu, gpu:1", "The first or another GPU of this machine: measured.  [default]"),
                 ("gpu:0,1, gpu:all", "Several GPUs of one model, which share the work: tune."),
                 ("replay:h100", "A recorded sweep of an H100: replayed."),
+                ("replay:stencil", "A recorded user kernel, which tune searches without a shape."),
                 ("replay:FILE.json.gz", "Your recording, a folder of them, or Kernel Tuner's."),
                 (
                     "h100, card.json",

@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from autotune.measure.objective import Objective
     from autotune.problem import Problem
     from autotune.problem.arguments import Span
-    from autotune.records import KernelRecord, Record
+    from autotune.records import Record
     from autotune.records.ranges import Range
     from autotune.report.listing import ShapesReport
     from autotune.report.progress import Shown
@@ -159,20 +159,17 @@ def tune(
     stated |= {"sampler": sampler, "jobs": jobs, "objective": objective, "storage": storage}
     stated["recording"] = recording
     fields = {name: value for name, value in stated.items() if value is not None}
-    if specs := [word for word in shapes if word.endswith(".py")]:
+    specs = [word for word in shapes if word.endswith(".py")]
+    if specs or (device and not shapes):
         if len(shapes) > 1:
             raise UsageError("a user kernel is tuned alone; give one SPEC.py")
         refuse("a user kernel", family=family, explain=explain, loss=loss)
         refuse("a user kernel", batch_invariant=batch_invariant)
-        _tune_spec(Path(specs[0]), device, fields, quiet, json)
+        _tune_kernel(Path(specs[0]) if specs else None, device, fields, quiet, json)
         return
     from autotune.problem import Problem
     from autotune.tuning.options import Search
 
-    if device and not shapes:
-        refuse("the recording of a user kernel", family=family, recording=recording, loss=loss)
-        _tune_recording(device, Search(**fields), quiet, json)
-        return
     search, asked = Search(**fields), _asked(shapes)
     if not isinstance(asked, Problem):
         refuse("a range or a list of shapes", explain=explain)
@@ -298,32 +295,22 @@ def _show_range(tuned: Range, json: bool) -> None:
         show(listing.range_table(tuned))
 
 
-def _tune_spec(
-    spec: Path, device: str | None, fields: Mapping[str, object], quiet: bool, json: bool
+def _tune_kernel(
+    spec: Path | None, device: str | None, fields: Mapping[str, object], quiet: bool, json: bool
 ) -> None:
-    """Tunes a user kernel and shows its record."""
-    from autotune.api import kernels
-
-    changes = ({"device": device} if device else {}) | ({"progress": "lines"} if quiet else {})
-    with _kept():
-        record = kernels.tune_spec(spec, changes, fields)
-    _show_kernel(record, json)
-
-
-def _tune_recording(device: str, search: Search, quiet: bool, json: bool) -> None:
-    """Searches the recording of a user kernel and shows the record."""
-    from autotune.api import kernels
-
-    with _kept():
-        record = kernels.tune_recording(device, search, "lines" if quiet else True)
-    _show_kernel(record, json)
-
-
-def _show_kernel(record: KernelRecord, json: bool) -> None:
-    """Shows the record of a user kernel."""
+    """Tunes a user kernel, or without a specification searches the recording of one, and shows the
+    record."""
+    from autotune.api import kernels, specifications
     from autotune.records import codec
     from autotune.report.record import render
 
+    changes: dict[str, Any] = {"device": device} if device else {}
+    changes |= {"progress": "lines"} if quiet else {}
+    with _kept():
+        if spec is None:
+            record = kernels.tune_recording(fields, **changes)
+        else:
+            record = specifications.tune_spec(spec, changes, fields)
     if json:
         show_json(codec.encode(record))
     else:

@@ -34,24 +34,6 @@ class ConfigTable(Sequence[Config]):
         self.codes = np.ascontiguousarray(codes)
         self._pairs = [[(name, value) for value in own] for name, own in values.items()]
 
-    @classmethod
-    def of(cls, configs: Sequence[Config]) -> ConfigTable:
-        """The table of some configurations of one family, at least one.
-
-        Raises:
-            ValueError: for more than 256 values of a parameter.
-        """
-        columns = {name: [config.values[name] for config in configs] for name in configs[0].values}
-        values = {name: [*dict.fromkeys(column)] for name, column in columns.items()}
-        if too_many := [name for name, own in values.items() if len(own) > MOST_VALUES]:
-            raise ValueError(f"{too_many[0]} has more than {MOST_VALUES} values")
-        places = {name: {value: at for at, value in enumerate(own)} for name, own in values.items()}
-        codes = [[places[name][value] for value in column] for name, column in columns.items()]
-        table = np.array(codes, np.uint8).reshape(len(columns), len(configs))
-        if len(table):
-            table = np.unique(table, axis=1)
-        return cls(configs[0].family, values, table.T)
-
     def __len__(self) -> int:
         return len(self.codes)
 

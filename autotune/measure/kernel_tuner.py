@@ -106,6 +106,8 @@ def read(data: bytes, name: str) -> KernelTunerFile | None:
         return None
     kernel = (re.findall(r"[A-Za-z_]\w*", named.partition("<")[0]) or ["kernel"])[-1]
     rows = tuple(_row(kernel, *tried) for tried in configs if tried[1] is not None)
+    if len({frozenset(config.values) for config, _, _ in rows}) > 1:
+        raise ValueError("its configurations have different parameters")
     if not any(isinstance(outcome, Measurement) for _, _, outcome in rows):
         raise ValueError("no configuration has a time; only searches for times can be replayed")
     return KernelTunerFile(kernel, _device(device), rows)

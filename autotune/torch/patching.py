@@ -165,7 +165,7 @@ def _options(policy: Policy, search: Search | None) -> Search | None:
     """The search that tunes the shapes; None if they are not tuned.
 
     Raises:
-        UsageError: for a search that the policy does not make.
+        UsageError: for a search that the policy does not make, or that records.
     """
     if search is not None and not policy.tune:
         raise UsageError("search without tune; give policy=autotune.Policy(tune=True) too")

@@ -16,7 +16,6 @@ from numpy.typing import NDArray
 
 from autotune.errors import UsageError, require_list
 from autotune.families.config import Config, Value
-from autotune.families.config_table import ConfigTable
 from autotune.families.plan import Template
 from autotune.records.kernel_record import LAUNCH_MACROS, CompilerName, Geometry, KernelSource
 from autotune.user_kernels.expressions import settled
@@ -66,7 +65,6 @@ class UserKernel:
         shared: bytes of dynamic shared memory, or a function that returns them.
         text: a function that returns the text of a configuration, which `source` then lacks.
         any_compiler: whether nvcc may compile it where NVRTC cannot.
-        recorded: the legal configurations, if a recording states them.
     """
 
     source: KernelSource
@@ -78,7 +76,6 @@ class UserKernel:
     shared: SharedBytes
     text: Callable[[ParameterValues], str] | None = None
     any_compiler: bool = False
-    recorded: ConfigTable | None = None
 
     @property
     def name(self) -> str:
@@ -137,8 +134,6 @@ class UserKernel:
         Raises:
             UsageError: if a constraint fails, or there are too many.
         """
-        if self.recorded is not None:
-            return LegalSpace(self.recorded, {}, {})
         return legal_space(self.family, self.parameters, self.constraints)
 
     @cached_property

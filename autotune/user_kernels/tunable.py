@@ -111,6 +111,7 @@ MEASURED = {
 }
 """Attributes of a result that the text of a metric can name."""
 
+
 Metric = Callable[[KernelResult], float]
 """A number that follows from a result."""
 
@@ -182,12 +183,16 @@ def check_metrics(
 # Assumed for a kernel that is not compiled yet; few enough for any block size.
 ASSUMED_REGISTERS = 32
 
+
 LARGEST_SOURCE = limits.RECORD // 2
 """Characters of a source, with its headers, that a record keeps."""
 
+
 BROKEN = "a constraint is not fulfilled"
 
+
 NOT_RECORDED = Rejection("not recorded", "the recording does not have it")
+
 
 QUARANTINED = Rejection("quarantined", "it crashed or hung before")
 
@@ -364,10 +369,9 @@ class KernelTunable(Tunable[KernelRecord]):
         return replace(made, metrics=metrics, score=score)
 
     def _launch(self, config: Config) -> KernelLaunch | None:
-        """The launch that a record keeps for a configuration; None if the source is too large, or a
-        replay has none."""
+        """The launch that a record keeps for a configuration; None if the source is too large."""
         source = self.kernel.at(config).source
-        if not 0 < source.size <= LARGEST_SOURCE:
+        if source.size > LARGEST_SOURCE:
             return None
         return KernelLaunch(source, self.call, self.kernel.geometry(config))
 

@@ -780,7 +780,7 @@ def kernel_tuner_cache(path: Path, *, best: int = 256, names: str = "EACH,THREAD
         for threads in THREADS
         for each in EACH
     }
-    header = {"device_name": "A6000", "kernel_name": "k", "tune_params_keys": keys}
+    header = {"device_name": "A6000", "kernel_name": "saxpy", "tune_params_keys": keys}
     path.write_text(json.dumps({**header, "cache": entries})[:-2])
     return f"replay:{path}"
 
@@ -791,7 +791,7 @@ def test_cache_of_kernel_tuner_fits_any_arguments(tmp_path: Path) -> None:
     assert (record.evidence, record.device) == ("replayed", find("a6000"))
     assert str(record.best.config) == "saxpy:THREADS=256,EACH=1"
     assert record.provenance.trials == LEGAL
-    without = tune(device=device, arguments=(), reference=None)
+    without = tune(device=device, arguments=(), reference=None, source="")
     assert without.best.config == record.best.config
 
 
@@ -807,5 +807,5 @@ def test_other_parameters_of_a_cache_are_refused(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match=message):
         tune(device=device)
     device = kernel_tuner_cache(tmp_path / "cache.json")
-    with pytest.raises(UsageError, match=r"cache.json has no times to record; give a GPU"):
+    with pytest.raises(UsageError, match="a replay has no times to record; give a GPU"):
         tune(device=device, search=Search(recording=tmp_path / "mine.json.gz"))

@@ -12,7 +12,7 @@ from support.command_line import own_machine, run
 from support.paths import ROOT
 from support.sample_user_kernels import KernelRunner
 
-from autotune.api.kernels import read_spec
+from autotune.api.specifications import read_spec
 from autotune.device import find
 from autotune.errors import UsageError
 from autotune.measure import devices
@@ -83,7 +83,7 @@ def test_option_records_the_trials(
     assert "REPLAYED" in capsys.readouterr().out
     assert len(runner.measured) == 1
     assert run("tune", str(spec), "--device", f"replay:{path}", "--recording", str(path)) == 2
-    assert "fill.json.gz has no times to record; give a GPU" in capsys.readouterr().err
+    assert "a replay has no times to record; give a GPU" in capsys.readouterr().err
 
 
 def test_occupancy_needs_no_gpu(spec: Path, capsys: pytest.CaptureFixture[str]) -> None:

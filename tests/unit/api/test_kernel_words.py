@@ -26,6 +26,12 @@ def test_unknown_keyword_names_the_word_for_it(keyword: str, message: str) -> No
         autotune.tune_kernel("", "k", {}, arguments=(), **keywords)
 
 
+def test_order_of_kernel_tuner_is_refused_with_ours() -> None:
+    call: Any = autotune.tune_kernel
+    with pytest.raises(TypeError, match="takes source, name, parameters; name the other arguments"):
+        call("k", "source", 1000, [], {"block_size_x": [32]})
+
+
 def test_word_is_one_that_the_function_has() -> None:
     keywords: dict[str, Any] = {"smem_args": None}
     with pytest.raises(TypeError, match="'smem_args'; its word here is shared"):

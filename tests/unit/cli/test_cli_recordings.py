@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 from pathlib import Path
+from typing import Any
 
 import pytest
 from support.command_line import answer, printed, run
@@ -169,9 +170,11 @@ def test_only_a_search_on_a_gpu_is_recorded(
 
 
 def test_shipped_recording_of_a_kernel_needs_no_source(capsys: pytest.CaptureFixture[str]) -> None:
-    data = answer(capsys, "tune", "--device", "replay:stencil", "--effort", "exhaustive")
+    data: Any = answer(capsys, "tune", "--device", "replay:stencil", "--effort", "exhaustive")
     assert (data["kernel"]["name"], data["evidence"]) == ("stencil", "replayed")
     assert (data["provenance"]["trials"], data["entries"][0]["params"]["BX"]) == (228, 32)
+    assert run("export", "stencil", "--out", "lib") == 3
+    assert "has no source" in capsys.readouterr().err
 
 
 def test_trials_of_a_kernel_are_exported_as_t4(
@@ -183,12 +186,16 @@ def test_trials_of_a_kernel_are_exported_as_t4(
         assert run("cache", "export", str(path), "stencil", "--t4") == 0
         assert capsys.readouterr().out.startswith(f"{path}: 12 trials of stencil(float32[4096")
         assert len(KernelRecording.load(path).rows) == 12
-    data = answer(capsys, "tune", "--device", f"replay:{path}", "--effort", "exhaustive")
+    data: Any = answer(capsys, "tune", "--device", f"replay:{path}", "--effort", "exhaustive")
     assert data["provenance"]["trials"] == 12
 
 
 def test_t4_is_of_one_record(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert run("cache", "export", str(tmp_path / "x.json"), "stencil", "--t4") == 2
-    assert "--t4 writes the trials of one record, 0 match; give" in capsys.readouterr().err
+    assert run("cache", "export", str(tmp_path / "x.json"), "stencil", "--t4") == 3
+    assert "no kernel 'stencil' is recorded" in capsys.readouterr().err
+    answer(capsys, "tune", "--device", "replay:./Mine", str(PROBLEM), "--trials", "3")
+    answer(capsys, "tune", "--device", "replay:stencil", "--trials", "3")
+    assert run("cache", "export", str(tmp_path / "x.json"), "--t4") == 2
+    assert "--t4 writes the trials of one record, 2 match; give" in capsys.readouterr().err
     assert run("tune", "--device", "replay:h100") == 2
     assert "replay:h100 is not the recording of a user kernel" in capsys.readouterr().err

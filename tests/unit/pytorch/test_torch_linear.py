@@ -344,7 +344,8 @@ FAST: Any = "fast"  # no word of a policy
      ({"policy": Policy(tune=True)}, "tune without rows"),
      ({"policy": Policy(tune=FAST)}, "tune is 'fast'; give True, False or 'quick'"),
      ({"rows": 1, "search": Search()}, "search without tune"),
-     ({"rows": 1, "policy": Policy(tune="quick"), "search": Search(effort="long")}, "effort long")],
+     ({"rows": 1, "policy": Policy(tune="quick"), "search": Search(effort="long")}, "effort long"),
+     ({"rows": 1, "policy": Policy(tune=True), "search": Search(recording="x")}, "no recording")],
 )  # fmt: skip
 def test_invalid_arguments_of_patch_are_refused(options: dict[str, Any], message: str) -> None:
     with pytest.raises(UsageError, match=message):

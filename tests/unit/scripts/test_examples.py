@@ -19,8 +19,11 @@ from support.host_cuda import Program, build, run
 import autotune
 from autotune.families.config import Config
 from autotune.families.plan import Alignment, LaunchPlan
+from autotune.measure.measurement import Measurement
+from autotune.measure.recording import ROOT, KernelRecording
 from autotune.problem import Problem
 from autotune.problem.call import KernelCall
+from autotune.user_kernels.arguments import call_of
 from autotune.user_kernels.definition import UserKernel, define_kernel
 from autotune.user_kernels.results import Verification, compare
 from autotune.user_kernels.source import unpacked
@@ -153,6 +156,15 @@ def test_other_configurations_are_rejected_with_reasons(
     rows = list(KernelTunable(kernel_of(example), KernelCall("k", ())).rejected(H100))
     rejections = [rejection.reason for _, rejection in rows if rejection]
     assert (len(rows) - len(rejections), set(rejections)) == (fits, reasons)
+
+
+def test_shipped_recording_has_what_the_example_searches() -> None:
+    recording = KernelRecording.load(ROOT / "stencil.json.gz")
+    assert recording.call == call_of("stencil", stencil.call()["arguments"])
+    tunable = KernelTunable(kernel_of(stencil.kernel(9)), recording.call)
+    legal = {config for config, rejected in tunable.rejected(recording.device) if not rejected}
+    assert {row.config for row in recording.rows} == legal
+    assert all(isinstance(row.outcome, Measurement) for row in recording.rows)
 
 
 @pytest.mark.parametrize("module", [transpose, stencil], ids=lambda module: module.__name__)
