@@ -13,8 +13,8 @@
 //   contiguous                    1: a thread's elements are adjacent; 0: they are interleaved
 //   prefetch                      1: the next tiles are loaded to registers during the product
 //
-// Constraints: n is a multiple of tile_x, tile_y and tile_k, the threads divide the elements of both
-// tiles, and the tiles fit into 48 KB.
+// Constraints: n is a multiple of tile_x, tile_y and tile_k, the threads divide the elements of
+// both tiles, and the tiles fit into 48 KB.
 
 #define tile_x (block_size_x * items_x)
 #define tile_y (block_size_y * items_y)

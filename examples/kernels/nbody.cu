@@ -33,8 +33,7 @@ nbody(const float4* __restrict__ positions, float4* __restrict__ accelerations, 
     for (int start = 0; start < n; start += tile_bodies) {
 #if use_shared
 #pragma unroll
-        for (int i = 0; i < stage; ++i)
-            tile[threadIdx.x + i * block_size_x] = positions[start + threadIdx.x + i * block_size_x];
+        for (int i = threadIdx.x; i < tile_bodies; i += block_size_x) tile[i] = positions[start + i];
         __syncthreads();
 #else
         const float4* tile = positions + start;

@@ -448,12 +448,13 @@ def run_kernel_tuner(case: Case, task: Row) -> Row:
 
 def judge(case: Case, task: Row) -> Row:
     """Verifies and times the winners interleaved, on the same arrays."""
-    import pycuda.autoprimaryctx  # noqa
-    from pycuda import driver
+    from pycuda import autoprimaryctx, driver
 
+    device, version = autoprimaryctx.device, driver.get_driver_version()
+    arch = "sm_{}{}".format(*device.compute_capability())
     arguments, answer = call(task)
     with ThreadPoolExecutor(len(os.sched_getaffinity(0))) as pool:
-        cubins = [*pool.map(partial(cubin, case, arch=arch_of(driver)), task["winners"])]
+        cubins = [*pool.map(partial(cubin, case, arch=arch), task["winners"])]
     on_device = [
         driver.to_device(each) if isinstance(each, np.ndarray) else each for each in arguments
     ]
@@ -461,7 +462,7 @@ def judge(case: Case, task: Row) -> Row:
     times: list[Row] = []
     for place, (config, code) in enumerate(zip(task["winners"], cubins, strict=True)):
         if isinstance(code, str):
-            times.append({"wrong": code})
+            times.append({"wrong": code.splitlines()[0]})
             continue
         launch = launcher(case, config, code, on_device)
         for before, pointer in zip(arguments, on_device, strict=True):
@@ -473,26 +474,19 @@ def judge(case: Case, task: Row) -> Row:
         except driver.Error as error:
             times.append({"wrong": str(error)})
             break
-        wrong = faults(answer, on_device, driver)
-        times.append({"wrong": wrong} if wrong else {})
-        if not wrong:
+        fault = faults(answer, on_device, driver)
+        times.append({"wrong": fault} if fault else {})
+        if not fault:
             launches[place] = launch
     times += [{"wrong": "not judged"}] * (len(task["winners"]) - len(times))
     for place, samples in interleaved(launches, driver).items():
         low, middle, high = (float(at) for at in np.percentile(samples, (25, 50, 75)))
         times[place] = {"us": middle, "spread_us": high - low, "samples": len(samples)}
-    version = driver.get_driver_version()
-    device = driver.Context.get_device().name()
     return {
-        "device": device,
+        "device": device.name(),
         "driver": f"{version // 1000}.{version % 1000 // 10}",
         "times": times,
     }
-
-
-def arch_of(driver: Any) -> str:
-    """The architecture of the current GPU, such as `sm_90`."""
-    return "sm_{}{}".format(*driver.Context.get_device().compute_capability())
 
 
 def cubin(case: Case, config: Config, *, arch: str) -> bytes | str:
