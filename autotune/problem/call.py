@@ -242,6 +242,10 @@ class Call:
         return words
 
 
+LONGEST_NAME = 150
+"""Characters of a kernel's name in the name of a file."""
+
+
 @dataclass(frozen=True, order=True)
 class KernelCall:
     """A user kernel and its arguments, as far as they distinguish one tuning from another.
@@ -260,6 +264,7 @@ class KernelCall:
 
     @property
     def slug(self) -> str:
-        """The call as part of a file name: the kernel's name and a hash of the whole call."""
-        name = re.sub(r"\W+", "-", self.name)
+        """The call as part of a file name: the kernel's name, shortened, and a hash of the whole
+        call."""
+        name = re.sub(r"\W+", "-", self.name)[:LONGEST_NAME]
         return f"{name}-{sha256(str(self).encode()).hexdigest()[:16]}"
