@@ -54,7 +54,6 @@ def compile(
         with suppress(OSError):
             if (installed := find_installed(template, arch)) is not None:
                 return installed
-    version = compiler_version(template.compiler)
     target = target_of(template, arch)
     directory = sources or settings.source_dir()
     folders = (directory / "include",) if includes is None else tuple(includes)
@@ -78,8 +77,7 @@ def compile(
         else:
             output = nvrtc.build(template, target, directory, folders, here=here)
         cubin, log, symbol = output
-        output = cubin, log.replace(f"{directory}/", ""), symbol
-        return _outcome(template, target, output, version, key)
+        return _outcome(template, target, cubin, log.replace(f"{directory}/", ""), symbol, key)
 
     return build() if cache is None else cached(cache, key, template, target, build)
 
@@ -166,7 +164,7 @@ def _key(source: str, template: Template, target: str) -> str:
     """The cache key: a hash of all that determines the program. `source` is its source hash."""
     version = compiler_version(template.compiler)
     instance = template.declaration + template.expression
-    options = nvrtc.OPTIONS if template.compiler is None else nvrtc.COMMON
+    options = nvrtc.OPTIONS if template.compiler is None else nvrtc.USER_OPTIONS
     parts: tuple[object, ...] = (FORMAT, source, instance, options, version, target)
     if template.macros or template.options:
         parts = (*parts, template.macros, template.options)
@@ -174,10 +172,10 @@ def _key(source: str, template: Template, target: str) -> str:
 
 
 def _outcome(
-    template: Template, arch: str, output: nvrtc.Output, version: str, key: str
+    template: Template, arch: str, cubin: bytes | None, log: str, symbol: str, key: str
 ) -> Program | CompileFailure:
     """The program with the resources its log states, or why it does not count."""
-    cubin, log, symbol = output
+    version = compiler_version(template.compiler)
     if cubin is None:
         return CompileFailure(template, arch, _first_error(log), log)
     if (loss := program.loss(log)) is not None:

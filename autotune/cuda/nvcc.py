@@ -113,8 +113,7 @@ def _output(
     template: Template, arch: str, kind: Sequence[str], sources: Path, includes: Sequence[Path]
 ) -> Output:
     folders = dict.fromkeys(((sources / template.source).parent, *includes))
-    options = (_include(folder) for folder in folders)
-    arguments = [*options, *options_of(template)]
+    arguments = [*map(_include, folders), *options_of(template)]
     if fault := next(filter(_UNQUOTED.search, arguments), None):
         return None, f"error: nvcc cannot take {fault!r}: it has a quote, '$', '`' or '\\'", ""
     text = _unrolled(text_of(template, sources), template.macros)

@@ -29,27 +29,24 @@ from typing import Any
 from autotune import settings
 from autotune.families.plan import Template
 
-COMMON = (
-    "--ptxas-options=-v",
-    # With a driver, NVRTC keeps its own cache, and a cached program comes without the log that
-    # registers and spills are read from.
-    "--no-cache",
-)
-"""Options for all kernels."""
-
 OPTIONS = (
     "--ptxas-options=-v",
     # Search only the folders named, so that no header of the working directory slips in.
     "--no-source-include",
     # The kernels do not use the runtime API; leaving it out saves a tenth of the time.
     "--minimal",
+    # With a driver, NVRTC keeps its own cache, and a cached program comes without the log that
+    # registers and spills are read from.
     "--no-cache",
 )
-"""Options for the package's own kernels. Headers of CUDA need what these leave out."""
+
+USER_OPTIONS = "--ptxas-options=-v", "--no-cache"
+"""The options for user kernels: many headers of CUDA need the runtime API, or their neighbours."""
 
 FOLDER = "/autotune-source"
-"""The folder that NVRTC is told a user's file lies in: it searches that for headers. It does not
-exist; the real one is among those named, and differs from one compilation to the next."""
+"""The folder of a user's file, as NVRTC is told, which searches it for headers. It does not exist,
+so that no header of the working directory slips in; the folder of the source is among those named.
+"""
 
 CACHING = [12, 9]
 """The first version with a cache of its own, and an option against it."""
@@ -167,7 +164,7 @@ def build(
 
     It runs in a helper process, or with `here` in this one unless that is compiling already.
     """
-    common = _known(OPTIONS if template.compiler is None else COMMON)
+    common = _known(OPTIONS if template.compiler is None else USER_OPTIONS)
     options = (f"--gpu-architecture={arch}", *common, *_folders(includes))
     return SHARED.output(_request(template, sources, options, "CUBIN"), here=here)
 
@@ -205,12 +202,9 @@ def compiled(request: Request) -> Output:
 def _request(template: Template, sources: Path, options: Sequence[str], kind: str) -> Request:
     """The request to compile a template: its macros, its source and the class of its arguments,
     with its own options after the others."""
-    own = template.compiler is None
-    name, address = template.source, template.expression
-    if not own:
-        name, address = f"{FOLDER}/{name}", template.address
+    name = template.source if template.compiler is None else f"{FOLDER}/{template.source}"
     every = *options, *options_of(template)
-    return Request(text_of(template, sources), name, address, every, kind)
+    return Request(text_of(template, sources), name, template.address, every, kind)
 
 
 def text_of(template: Template, sources: Path) -> str:

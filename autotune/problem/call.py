@@ -7,20 +7,31 @@ arrays and their messages, the key of a bound call and the struct of the kernels
 from __future__ import annotations
 
 import re
+
 from collections.abc import Callable, Mapping
+
 from dataclasses import dataclass
+
 from hashlib import sha256
+
 from math import prod
+
 from typing import Any, Literal, NamedTuple, TypedDict
 
 from autotune.problem.precision import ELEMENT_TYPES, ElementType
+
 from autotune.problem.problem import Problem
+
+from typing import Any, Literal, TypedDict
+
 
 Kind = Literal["matrix", "vector", "scales", "number"]
 """A matrix has a pitch and, in a batch, a stride; a vector has one element a column of B; scales
 have the shapes of `Problem.scale_shapes`; a number is alone."""
 
+
 WordType = Literal["pointer", "i64", "f32", "i32"]
+
 
 A_MATRIX, B_MATRIX, C_MATRIX = range(3)
 """Places in `Problem.leading_dimensions`, `stored_rows` and `strides`."""
@@ -147,10 +158,16 @@ OPERANDS = (
     ),
 )
 
+
 BY_NAME: Mapping[str, Operand] = {operand.name: operand for operand in OPERANDS}
+
+
 MATRICES = tuple(operand for operand in OPERANDS if operand.kind == "matrix")
+
+
 FURTHER = OPERANDS[3:]
 """The operands that only some problems have: all but A, B and C."""
+
 
 WORDS: Mapping[str, WordType] = {
     **{operand.name: "pointer" for operand in OPERANDS},
@@ -162,6 +179,7 @@ WORDS: Mapping[str, WordType] = {
 """The words that a launch plan may give as the value of an argument, with their types in C: the
 operands' addresses, the matrices' pitches and strides, the factors, whether B was there before the
 launch, and the scratch memory."""
+
 
 _ABSENT: Mapping[str, float] = dict.fromkeys(WORDS, 0)
 
@@ -242,6 +260,10 @@ class Call:
         return words
 
 
+LONGEST_NAME = 150
+"""Characters of a kernel's name in the name of a file."""
+
+
 class ArrayText(NamedTuple):
     """An array in the text of a call: `float32[4096,512]`, or `float32[4096,512,F]` if its first
     index varies fastest in memory (Fortran order).
@@ -315,6 +337,7 @@ class KernelCall:
 
     @property
     def slug(self) -> str:
-        """The call as part of a file name: the kernel's name and a hash of the whole call."""
-        name = re.sub(r"\W+", "-", self.name)
+        """The call as part of a file name: the kernel's name, shortened, and a hash of the whole
+        call."""
+        name = re.sub(r"\W+", "-", self.name)[:LONGEST_NAME]
         return f"{name}-{sha256(str(self).encode()).hexdigest()[:16]}"

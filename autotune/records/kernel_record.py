@@ -194,7 +194,8 @@ def _is_path(text: str) -> bool:
     return _PATH.fullmatch(text) is not None and ".." not in parts and not long
 
 
-# NVRTC's options that neither take a path nor choose what is compiled for whom.
+# Options that neither take a path nor choose what is compiled for whom, of NVRTC or nvcc. None has
+# a character that a shell reads within double quotes.
 _OPTION = re.compile(
     r"--?(use_fast_math|lineinfo|generate-line-info|G|device-debug|dopt=(on|off)|restrict"
     r"|extra-device-vectorization|default-device|device-as-default-execution-space|device-int128"

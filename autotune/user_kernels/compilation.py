@@ -94,13 +94,9 @@ _PAST_FRONT_END = re.compile(
 )
 """Failures that another compiler shares."""
 
-_C_HEADERS = (
-    "assert|ctype|errno|fenv|float|inttypes|limits|locale|math|setjmp|signal|stdarg|stdbool|stddef|"
-    "stdint|stdio|stdlib|string|time|unistd|wchar"
-)
 _HOST = re.compile(
-    rf'open source file "([a-z_]+|({_C_HEADERS})\.h|sys/\w+\.h)"|not allowed in JIT mode'
-    r"|unrecognized option"
+    r'open source file "([a-z_]+|sys/\w+\.h|(std\w+|assert|ctype|errno|float|inttypes|limits|math|'
+    r'string|time|unistd)\.h)"|not allowed in JIT mode|unrecognized option'
 )
 """Errors of NVRTC that a host compiler does not make."""
 

@@ -18,14 +18,12 @@ from autotune import files
 from autotune.cuda.nvrtc import cuda_headers
 from autotune.errors import UsageError
 from autotune.files import limits
+from autotune.problem.call import LONGEST_NAME
 from autotune.records.kernel_record import INCLUDE, CompilerName, KernelSource
 from autotune.user_kernels.geometry import ParameterValues
 
 HEADERS = "include"
 """The folder of headers beside a source that was given as text."""
-
-LONGEST_NAME = 200
-"""Characters of a kernel's name in the name of a file."""
 
 Source = str | Path | Sequence[Path] | Callable[[ParameterValues], str]
 """CUDA C++ as text; a file; several, of which the first has the kernel and includes the others; or

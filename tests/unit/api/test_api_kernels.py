@@ -286,6 +286,14 @@ def test_record_of_a_kernel_with_host_code_keeps_nvcc(runner: OpenedRunner) -> N
         tune(source=hosted, arguments=wrong, reference=None)
 
 
+def test_kernel_with_a_name_of_300_letters_is_recorded(runner: OpenedRunner) -> None:
+    name = "s" * 300
+    record = tune(source=SAXPY.replace("saxpy", name), name=name)
+    assert autotune.best_kernel(name, arguments(), device="gpu:1") == record
+    tune(source=SAXPY.replace("saxpy", name), name=name)
+    assert len(runner.measured) == LEGAL
+
+
 def test_source_may_differ_between_configurations(runner: OpenedRunner) -> None:
     def source(p: Any, factor: str = "a") -> str:
         body = SAXPY.replace("EACH", f"{p['EACH']}")

@@ -11,7 +11,9 @@ import pytest
 
 from autotune.api.kernels import kernel_occupancy
 from autotune.cuda import nvcc
+from autotune.cuda.program import Program, source_hash
 from autotune.errors import MissingError, UsageError
+from autotune.user_kernels import compilation
 from autotune.user_kernels.compilation import Declaration, declarations, with_compiler
 from autotune.user_kernels.definition import UserKernel, define_kernel
 from autotune.user_kernels.source import Compilation, Source
@@ -355,6 +357,21 @@ def test_first_configuration_too_large_keeps_nvrtc() -> None:
 def test_option_that_nvcc_alone_knows_takes_nvcc() -> None:
     with pytest.warns(UserWarning, match="NVRTC: .*unrecognized option"):
         assert chosen(KERNEL, compile=Compilation(defines=True, options=["-Xcompiler", "-O1"]))
+
+
+def test_headers_are_hashed_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    hashed: list[str] = []
+
+    def counted(source: str, **folders: Any) -> str:
+        hashed.append(source)
+        return source_hash(source, **folders)
+
+    monkeypatch.setattr(compilation, "source_hash", counted)
+    kernel = defined(KERNEL)
+    with compilation.compiling(kernel) as (compile, _):
+        for config in kernel.combinations():
+            assert isinstance(compile(kernel.template(config), "sm_80"), Program)
+    assert hashed == ["k.cu"]
 
 
 def test_kernels_of_a_text() -> None:

@@ -223,6 +223,39 @@ def test_options_of_the_compiler_are_kept() -> None:
     assert check_options(options, ["TILE"]) == tuple(options)
 
 
+def test_value_may_be_an_element_of_its_own() -> None:
+    options = [
+        "-D",
+        "N=4",
+        "-Xptxas",
+        "-O1,-v",
+        "-std",
+        "c++20",
+        "-w",
+        "-U",
+        "M",
+        "-diag-suppress=1",
+    ]
+    joined = "-DN=4", "-Xptxas=-O1,-v", "-std=c++20", "-w", "-UM", "-diag-suppress=1"
+    assert check_options(options, ["TILE"]) == joined
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (["-I", "/opt"], "'-I/opt': give folders of headers as `include`"),
+        (["-arch", "sm_80"], "'-arch=sm_80': kernels are compiled for `device`"),
+        (["-w", "-D", "TILE=32"], "'-DTILE=32', and TILE is tuned"),
+        (["--define-macro", "TILE=32"], "'--define-macro=TILE=32', and TILE is tuned"),
+        (["-Xptxas", "-arch=sm_80"], "'-Xptxas=-arch=sm_80': kernels are compiled for"),
+        (["-rdc=true"], "it chooses what the compiler makes"),
+    ],
+)
+def test_two_elements_hide_no_refused_option(options: list[str], message: str) -> None:
+    with pytest.raises(UsageError, match=message):
+        check_options(options, ["TILE"])
+
+
 def test_levels_of_a_host_compiler_are_left_out() -> None:
     assert check_options(["-O3", "-w"], []) == ("-w",)
 
