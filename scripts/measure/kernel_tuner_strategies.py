@@ -434,7 +434,7 @@ def _with_members(text: str, launch: Launch) -> str:
     for place, argument in enumerate(launch.arguments):
         members = argument.value.members if isinstance(argument.value, Struct) else ()
         for member, value in members or ((f"argument_{place}", argument),):
-            declared.append(f"{C_TYPES[value.type]} {member}")
+            declared.append(f"{C_TYPES[str(value.type)]} {member}")
         if members:
             struct = next(types)
             casts = (f"(decltype({struct}::{member})){member}" for member, _ in members)
@@ -462,4 +462,4 @@ def _value(argument: Argument, supplied: Mapping[str, Any]) -> Any:
         return supplied[str(argument.value)]
     # The bias and pointers into the workspace are null here.
     value = argument.value
-    return SCALARS[argument.type](supplied.get(value, 0) if isinstance(value, str) else value)
+    return SCALARS[str(argument.type)](supplied.get(value, 0) if isinstance(value, str) else value)

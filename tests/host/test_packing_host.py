@@ -248,6 +248,6 @@ def _launch(launch: Launch, operands: dict[str, Operand]) -> bytes:
             buffer = "c" if value == "workspace" else str(value)
             job += struct.pack("<cI", b"p", BUFFERS.index(buffer))
         else:
-            code, form = {"i32": (b"i", "<ci"), "i64": (b"l", "<cq")}[argument.type]
+            code, form = {"i32": (b"i", "<ci"), "i64": (b"l", "<cq")}[str(argument.type)]
             job += struct.pack(form, code, steps.get(value, 0) if isinstance(value, str) else value)
     return job

@@ -395,6 +395,8 @@ def _argument(argument: Argument, case: Case) -> bytes:
         cells = zip(packed.cells, argument.cells, strict=True)
         members = [struct.pack("<I", offset) + _argument(cell, case) for offset, cell in cells]
         return struct.pack("<cII", b"s", packed.size, len(members)) + b"".join(members)
+    assert isinstance(argument.type, str)
+    assert not isinstance(argument.value, bytes)
     if argument.type == "pointer":
         present = {"a", "b", "c", *_vectors(case)}
         if case.residual is not None:

@@ -71,7 +71,7 @@ def structs(launch: Launch) -> Iterator[Struct]:
 
 def _passed(value: Struct) -> list[tuple[str, str]]:
     return [
-        (name, member.value.name if isinstance(member.value, Struct) else member.type)
+        (name, member.value.name if isinstance(member.value, Struct) else str(member.type))
         for name, member in value.members
     ]
 
