@@ -34,7 +34,8 @@ _ALLOWED = (
 class Expression:
     """A text in the parameters, as a function of a mapping from their names to their values.
 
-    `name` says in messages where the text stands. `reads` are the parameters that it names.
+    `name` says in messages where the text stands. `reads` are the parameters that it names, and
+    `parts` the expressions that `and` joins.
 
     Raises:
         UsageError: for another text than an expression in the parameters.
@@ -54,7 +55,10 @@ class Expression:
                 f"{name} is {text!r}, which is not a Python expression: {error}; give one in the "
                 "parameters" + (", with and, or, not for &&, ||, !" if c_like else "")
             ) from error
-        self.text, self.reads = text, frozenset(reader.reads)
+        self.text, self.reads, self.parts = text, frozenset(reader.reads), [self]
+        if isinstance(self._tree, ast.BoolOp) and isinstance(self._tree.op, ast.And):
+            parts = map(ast.unparse, self._tree.values)
+            self.parts = [Expression(name, part, parameters) for part in parts]
         self._function = eval(code, {"__builtins__": {}, **FUNCTIONS})
 
     def __call__(self, values: Any) -> Any:

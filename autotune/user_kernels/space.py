@@ -34,8 +34,8 @@ list."""
 
 MOST = 2_000_000
 """Legal configurations."""
-MOST_WALKED = 200_000_000
-"""Combinations of some parameters that are checked: texts take about 20 s for them."""
+MOST_WALKED = 100_000_000
+"""Combinations of some parameters that are checked: texts take about 10 s for them."""
 IN_ORDER = 250_000
 """Combinations up to which the order of the constraints is that in which they are checked."""
 
@@ -163,6 +163,10 @@ class _MisplacedError(Exception):
     """A constraint was checked too early: it reads more parameters, or it fails."""
 
 
+class _UnsetError(BaseException):
+    """A function reads a parameter that is not set. No user's `except Exception` catches it."""
+
+
 class _Enumeration:
     """An enumeration of legal combinations.
 
@@ -178,15 +182,20 @@ class _Enumeration:
         constraints: Mapping[str, Predicate],
     ) -> None:
         self._family, self._parameters = family, parameters
-        self._constraints = [*constraints.items()]
+        self._constraints = [
+            (reason, part)
+            for reason, predicate in constraints.items()
+            for part in getattr(predicate, "parts", [predicate])
+        ]
         self._sizes = {name: len(values) for name, values in parameters.items()}
         arrays = {name: np.array(values) for name, values in parameters.items()}
+        self._firsts = {name: values[0] for name, values in parameters.items()}
         self._numbers = {name: array for name, array in arrays.items() if array.dtype.kind in "if"}
-        # The parameters that each constraint reads, as far as they are known.
-        self._reads = [set(getattr(own, "reads", ())) for own in constraints.values()]
+        # The parameters that each constraint reads, as far as they are known, in that order.
+        self._reads = [dict.fromkeys(getattr(part, "reads", ())) for _, part in self._constraints]
         # The constraints that are checked after all in front of them.
         in_order = prod(self._sizes.values()) <= IN_ORDER
-        self._waiting = set(range(len(constraints)) if in_order else ())
+        self._waiting = set(range(len(self._reads)) if in_order else ())
 
     def space(self) -> LegalSpace:
         """The legal combinations."""
@@ -211,17 +220,20 @@ class _Enumeration:
         self._walked = self._legal = 0
         order: dict[str, None] = {}
         pending = [*range(len(self._reads))]
-        self._checks: list[list[int]] = [[] for _ in range(len(self._sizes) + 1)]
+        self._checks: list[list[tuple[int, bool]]] = [[] for _ in range(len(self._sizes) + 1)]
         while pending:
             ready = [
                 place for place in pending if place == pending[0] or place not in self._waiting
             ]
-            missing = [self._reads[place] - order.keys() for place in ready]
+            missing = [self._reads[place].keys() - order.keys() for place in ready]
             counts = [prod(self._sizes[name] for name in names) for names in missing]
             place = ready[counts.index(min(counts))]
             pending.remove(place)
-            order |= dict.fromkeys(name for name in self._sizes if name in self._reads[place])
-            self._checks[len(order)].append(place)
+            for name in [name for name in self._reads[place] if name not in order]:
+                if place not in self._waiting:
+                    self._checks[len(order)].append((place, True))
+                order[name] = None
+            self._checks[len(order)].append((place, False))
         self._order = [*(order | dict.fromkeys(self._sizes))]
 
     def _walk(self, block: Codes) -> Iterator[Codes]:
@@ -251,10 +263,10 @@ class _Enumeration:
                 f"more than {MOST_WALKED:,} combinations of some parameters were checked; give "
                 "fewer values, or constraints that read fewer parameters"
             )
-        for place in self._checks[len(block)]:
+        for place, early in self._checks[len(block)]:
             if not block.shape[1]:
                 break
-            fulfilled = self._fulfilled(place, block)
+            fulfilled = self._fulfilled(place, block, early)
             if not fulfilled.all():
                 reason, broken = self._constraints[place][0], block[:, ~fulfilled]
                 below = prod(self._sizes[name] for name in self._order[len(block) :])
@@ -263,38 +275,53 @@ class _Enumeration:
                 block = block[:, fulfilled]
         return block
 
-    def _fulfilled(self, place: int, block: Codes) -> NDArray[np.bool_]:
-        """Whether each combination fulfils a constraint, asked once for those alike in the
-        parameters that it reads."""
+    def _fulfilled(self, place: int, block: Codes, early: bool) -> NDArray[np.bool_]:
+        """Whether each combination fulfils a constraint, asked once for those alike in what it
+        reads. An early check, before all of that is set, finds those that never will."""
         predicate, numbers = self._constraints[place][1], self._numbers
+        if isinstance(predicate, Expression) and predicate.reads <= numbers.keys():
+            if early:
+                return np.ones(block.shape[1], bool)
+            codes = {name: block[self._order.index(name)] for name in predicate.reads}
+            results = predicate.vectorised({name: numbers[name][codes[name]] for name in codes})
+            if results is not None:
+                return np.broadcast_to(results, block.shape[1:])
+        if early and block.shape[1] > SAMPLE:
+            sample = block[:, :: block.shape[1] // SAMPLE]
+            if self._asked(place, sample, early).all():
+                return np.ones(block.shape[1], bool)
+        return self._asked(place, block, early)
+
+    def _asked(self, place: int, block: Codes, early: bool) -> NDArray[np.bool_]:
+        """The answers of a constraint as a function; true for what an early check cannot tell."""
+        predicate, unset = self._constraints[place][1], self._order[len(block) :]
         while True:
-            reads = [name for name in self._order if name in self._reads[place]]
-            codes = block[[self._order.index(name) for name in reads]]
-            if isinstance(predicate, Expression) and predicate.reads <= numbers.keys():
-                pairs = zip(reads, codes, strict=True)
-                results = predicate.vectorised({name: numbers[name][own] for name, own in pairs})
-                if results is not None:
-                    return np.broadcast_to(results, block.shape[1:])
-            firsts, groups = grouped(codes, [self._sizes[name] for name in reads])
-            observed = Observed({name: values[0] for name, values in self._parameters.items()})
-            view, results = MappingProxyType(observed), np.zeros(len(firsts), bool)
+            reads = [name for name in self._order[: len(block)] if name in self._reads[place]]
             values = [self._parameters[name] for name in reads]
-            for index, row, code, complete in _changes(codes[:, firsts]):
+            codes = block[[self._order.index(name) for name in reads]]
+            columns, groups = grouped(codes, [self._sizes[name] for name in reads])
+            observed = Observed(self._firsts, unset=unset if early else ())
+            view, results = MappingProxyType(observed), np.ones(len(columns), bool)
+            for index, row, code, complete in _changes(codes[:, columns]):
                 if row >= 0:
                     observed[reads[row]] = values[row][code]
                 if not complete:
                     continue
                 try:
                     results[index] = bool(predicate(view))
+                except _UnsetError:
+                    continue
                 except Exception:
+                    if early:
+                        continue
                     if observed.missed:
                         break
-                    self._fails(place, block[:, firsts[index]])
+                    self._fails(place, block[:, columns[index]])
                     raise
             if not observed.missed:
                 return np.asarray(results[groups])
             self._reads[place] |= observed.missed
-            if not observed.missed <= {*self._order[: len(block)]}:
+            if not observed.missed.keys() <= {*self._order[: len(block)]}:
                 raise _MisplacedError
 
     def _fails(self, place: int, codes: Codes) -> None:
@@ -318,6 +345,9 @@ class _Enumeration:
 
 BLOCK = 2**18
 """Combinations that are checked at once."""
+
+SAMPLE = 64
+"""Combinations of a block on which an early check has to find one to go on."""
 
 
 def _changes(codes: Codes) -> Iterable[tuple[int, int, int, bool]]:
@@ -350,17 +380,24 @@ def grouped(codes: Codes, sizes: Sequence[int]) -> tuple[NDArray[np.intp], NDArr
 
 
 class Observed(dict[str, Value]):
-    """Values of parameters. Those that are read without being set come from `defaults`, and are
-    noted as missed."""
+    """Values of parameters. One that is read and lacking comes from `defaults` and is noted as
+    missed, or raises an `_UnsetError` if its name is among `unset`."""
 
-    def __init__(self, defaults: Mapping[str, Value], names: Iterable[str] = ()) -> None:
+    def __init__(
+        self,
+        defaults: Mapping[str, Value],
+        names: Iterable[str] = (),
+        unset: Collection[str] = (),
+    ) -> None:
         super().__init__((name, defaults[name]) for name in names)
-        self._defaults = defaults
-        self.missed: set[str] = set()
+        self._defaults, self._unset = defaults, unset
+        self.missed: dict[str, None] = {}
 
     def __missing__(self, name: str) -> Value:
+        if name in self._unset:
+            raise _UnsetError
         value = self._defaults[name]
-        self.missed.add(name)
+        self.missed[name] = None
         return value
 
     def __iter__(self) -> Iterator[str]:
@@ -417,7 +454,7 @@ def results_of(
         for group in np.argsort(firsts).tolist():
             config = _ObservedConfig(configs[firsts[group]], reads)
             results[group] = function(config)
-            missed |= config.values.missed
+            missed |= config.values.missed.keys()
         if not missed:
             return groups, [results[group] for group in range(len(firsts))]
         reads |= missed

@@ -140,7 +140,7 @@ def _of_recording(recording: Recording, blind: bool) -> Space:
     if not blind:
         runner, problem = ReplayRunner(recording), recording.problem
         ranked = GemmTunable(problem).candidates(runner, lambda _: False, ranked=None)
-        configs, first = ranked.configs, guesses(ranked.ranked, problem)
+        configs, first = tuple(ranked.configs), guesses(ranked.ranked, problem)
         describe = GemmTunable(problem).describe(recording.device)
     return Space(
         outcomes={config: rows[config].outcome for config in configs},

@@ -51,7 +51,7 @@ def candidate_configs(
     *,
     family: str = "simt",
 ) -> tuple[Config, ...]:
-    return candidates(PredictedRunner(PROBLEM, H100), family, unsafe, ranked).configs
+    return tuple(candidates(PredictedRunner(PROBLEM, H100), family, unsafe, ranked).configs)
 
 
 @pytest.fixture
