@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import json
+import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from functools import partial
+from hashlib import sha256
 from pathlib import Path
+from threading import get_ident
 from time import monotonic
 from typing import TYPE_CHECKING, Any
 
@@ -63,12 +68,6 @@ from autotune.user_kernels.workload import Workload, unverified, with_results, w
 if TYPE_CHECKING:
     from autotune.api.tuning import ProgressLike
 
-import json
-import re
-from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack
-from hashlib import sha256
-from threading import get_ident
 
 QUICK_TRIALS = 25
 """Trials of a quick search. On twelve recorded spaces 20 trials reach 87.5 % of the best speed, 50

@@ -7,23 +7,14 @@ arrays and their messages, the key of a bound call and the struct of the kernels
 from __future__ import annotations
 
 import re
-
 from collections.abc import Callable, Mapping
-
 from dataclasses import dataclass
-
 from hashlib import sha256
-
 from math import prod
-
 from typing import Any, Literal, NamedTuple, TypedDict
 
 from autotune.problem.precision import ELEMENT_TYPES, ElementType
-
 from autotune.problem.problem import Problem
-
-from typing import Any, Literal, TypedDict
-
 
 Kind = Literal["matrix", "vector", "scales", "number"]
 """A matrix has a pitch and, in a batch, a stride; a vector has one element a column of B; scales

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import struct
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from hashlib import sha256
 from typing import TYPE_CHECKING, Any
 
 from autotune.cuda.launches import Dependence
@@ -44,10 +47,6 @@ if TYPE_CHECKING:
 
     from autotune.problem.call import LaunchWords
 
-import struct
-from collections.abc import Sequence
-from dataclasses import replace
-from hashlib import sha256
 
 KEPT_LAUNCHES = 256
 """Calls of a user kernel with the same addresses and numbers that stay bound."""
