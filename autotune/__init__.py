@@ -43,6 +43,7 @@ if TYPE_CHECKING:
     from autotune.tuning.options import Search
     from autotune.user_kernels.results import Verification
     from autotune.user_kernels.source import Compilation
+    from autotune.user_kernels.steps import Scratch, Step
     from autotune.version import __version__ as __version__
 
 __all__ = [
@@ -53,8 +54,10 @@ __all__ = [
     "Policy",
     "Problem",
     "Record",
+    "Scratch",
     "Search",
     "Shapes",
+    "Step",
     "UntunedWarning",
     "Verification",
     "best",
@@ -88,8 +91,10 @@ _HOMES = {
     "Policy": "settings",
     "Problem": "problem",
     "Record": "records",
+    "Scratch": "user_kernels.steps",
     "Search": "tuning.options",
     "Shapes": "api.shapes",
+    "Step": "user_kernels.steps",
     "UntunedWarning": "runtime",
     "Verification": "user_kernels.results",
     "__version__": "version",

@@ -22,6 +22,7 @@ from autotune import files, settings
 from autotune.api.tuning import save_recording, shown
 from autotune.cuda import compiler
 from autotune.cuda.program import CompileFailure, Program, source_hash
+from autotune.device import Device
 from autotune.errors import AutotuneError, NotFoundError, UsageError
 from autotune.families.config import Value
 from autotune.families.plan import Template
@@ -31,15 +32,23 @@ from autotune.measure.recording import KernelRecording, Origin
 from autotune.measure.without_gpu import ReplayRunner
 from autotune.problem.call import KernelCall
 from autotune.records import KernelRecord, Store
+from autotune.records.kernel_record import VALUE
 from autotune.tuning.options import Search
 from autotune.tuning.pipeline import Compile
 from autotune.user_kernels.arguments import call_of, in_own_library, on_hosts
 from autotune.user_kernels.checks import Places, check_signature, macros_kept, variables_filled
-from autotune.user_kernels.definition import UserKernel, define_kernel
+from autotune.user_kernels.definition import (
+    UserKernel,
+    check_places,
+    define_kernel,
+    reference_kernel,
+    with_types,
+)
 from autotune.user_kernels.geometry import Divisor, Extents, SharedBytes
 from autotune.user_kernels.results import Reference, Verification
 from autotune.user_kernels.source import Compilation, unpacked
 from autotune.user_kernels.space import Predicate
+from autotune.user_kernels.steps import Step, Varying, checked_steps, in_configuration, varying
 from autotune.user_kernels.table import KernelTable, occupancy_table
 from autotune.user_kernels.tunable import KernelTunable, Metric, Score, check_metrics, first_results
 from autotune.user_kernels.workload import Workload, unverified, with_results, workload
@@ -55,15 +64,15 @@ reach 96.0 %, after which a search stops by itself."""
 
 def tune_kernel(
     source: str | Path,
-    name: str,
+    name: str | Step | Sequence[str | Step],
     parameters: Mapping[str, Sequence[Value]],
     *,
     arguments: Sequence[object],
-    reference: Reference | None = None,
+    reference: Reference | Step | None = None,
     grid: Extents | None = None,
     block: Extents | None = None,
     problem_size: Extents | None = None,
-    grid_div: Sequence[Divisor] | None = None,
+    grid_div: Sequence[Divisor | None] | None = None,
     shared: SharedBytes = 0,
     constraints: Mapping[str, Predicate] | None = None,
     compile: Compilation | None = None,
@@ -86,22 +95,28 @@ def tune_kernel(
         name: the kernel: `transpose`, a template that takes the parameters in their order, or
             `transpose<float, TILE>` with explicit template arguments; `saxpy<>` is not a template.
             A parameter that the kernel does not take affects `grid`, `block` and `shared` only.
+            Several kernels that run in order as one, or one with a cooperative launch, are a list
+            of `autotune.Step`. The record is called after the first.
         parameters: the values of each parameter: whole numbers, booleans, words such as `float4`,
             or floats, which only macros can be.
         arguments: arrays of NumPy, PyTorch, CuPy or PyCUDA, and NumPy numbers, in the kernel's
-            order. Arrays are copied to the measuring process.
+            order. Arrays are copied to the measuring process. `autotune.Scratch` is memory whose
+            contents nobody checks. A function of the parameters returns a NumPy number that depends
+            on the configuration.
         reference: called with the arguments; returns for each the expected array, or None if the
             kernel must leave it unchanged. Outputs that the reference does not read start with
             other contents for the kernel, such as NaN. A list of the expected arrays may stand in
-            its place. None verifies against the results of the first configuration that runs, which
-            the record names as `verified`.
+            its place, or a `Step` without tuned parameters: a kernel of the same source, which runs
+            once on the same arguments. None verifies against the results of the first configuration
+            that runs. The record names either as `verified`.
         grid: blocks: a number, or two or three along x, y and z; or a function that returns them
             for a mapping from the names of the parameters to their values.
         block: threads, likewise; by default the parameters block_size_x, block_size_y and
             block_size_z.
         problem_size: in place of `grid`, the size of the problem along x, y and z.
         grid_div: for each axis what a block covers of that: a parameter, a number, a list of them
-            that are multiplied, or a function of the parameters; by default its threads.
+            that are multiplied, or a function of the parameters; by default, and for an axis that
+            is missing, its threads.
         shared: bytes of dynamic shared memory (`extern __shared__`), or a function returning them.
         constraints: functions of the parameters by a short reason; a configuration is rejected
             under the first reason whose function is not true.
@@ -141,14 +156,21 @@ def tune_kernel(
     )
     settings.refuse_frozen(f"cannot tune {kernel.name}")
     limited, verify = _limited(search or Search()), verify or Verification()
+    arguments = with_types(arguments, kernel)
+    check_places(kernel, arguments)
+    naive = None
+    if isinstance(reference, Step):
+        naive, reference = reference_kernel(kernel, reference, arguments), None
     work = work_of(kernel.name, arguments, reference, verify)
-    tunable = _tunable(kernel, work, metrics, limited)
+    tunable = _tunable(kernel, work, varying(arguments), metrics, limited)
     store = Store(files.ensure(settings.cache_dir()))
     if (recorded := replayed(device, work.call)) is not None:
         return replay(tunable, recorded, store, limited, progress)
-    first = reference is None
+    answers = tunable if reference is None else None
+    if naive is not None:
+        answers = replace(tunable, kernel=naive, varying={})
     record = _measured(
-        tunable, work, store, limited, on_hosts(arguments), device, verify, first, progress
+        tunable, work, store, limited, on_hosts(arguments), device, verify, answers, progress
     )
     if recording is not None:
         save_recording(record, store, Path(recording))
@@ -164,13 +186,18 @@ def _limited(search: Search) -> Search:
 
 
 def _tunable(
-    kernel: UserKernel, work: Workload, metrics: Mapping[str, Metric] | None, search: Search
+    kernel: UserKernel,
+    work: Workload,
+    varying: Mapping[int, Varying],
+    metrics: Mapping[str, Metric] | None,
+    search: Search,
 ) -> KernelTunable:
     """The kernel and its call, with the user's numbers."""
     return KernelTunable(
         kernel,
         work.call,
         work.arguments,
+        varying=varying,
         metrics=check_metrics(metrics),
         score=search.score if isinstance(search.score, Score) else None,
         metered=search.meters_trials,
@@ -185,10 +212,10 @@ def _measured(
     arguments: Sequence[object],
     device: DeviceLike,
     verify: Verification,
-    first: bool,
+    answers: KernelTunable | None,
     progress: ProgressLike,
 ) -> KernelRecord:
-    """The record of a search on a GPU; with `first` the first results are the reference."""
+    """The record of a search on a GPU; the first results of `answers` stand in for a reference."""
     index, resolved = targets.measuring(device, str(tunable))
     if search.modelled:
         from autotune.model.gaussian_process import import_ahead
@@ -199,9 +226,11 @@ def _measured(
     from autotune.user_kernels import bench
 
     with compiling(tunable.kernel) as (compile, places):
-        compile = checked(tunable, arguments, resolved.arch, compile, places)
-        if first:
-            work = stand_in(tunable, work, index, compile, verify)
+        trials = checked(tunable, arguments, resolved.arch, compile, places)
+        if answers is not None:
+            if answers is not tunable:
+                checked(answers, arguments, resolved.arch, compile, places)
+            work = stand_in(answers, work, index, trials, verify)
         tunable = replace(tunable, verified=work.verified)
         runner = bench.open_kernel_runner(work, index, time_limit=verify.time_limit)
         try:
@@ -215,7 +244,7 @@ def _measured(
                     runner,
                     store,
                     search,
-                    compile=compile,
+                    compile=trials,
                     origin=origin,
                     observer=observer,
                 )
@@ -240,15 +269,31 @@ def best_kernel(
     """
     call = call_of(name.partition("<")[0].strip(), arguments)
     resolved = targets.resolve(device)
-    record = Store(settings.cache_dir()).kernel(resolved, call)
+    record = _recorded(Store(settings.cache_dir()), resolved, call)
     if record is None:
         raise NotFoundError(f"{call} is not tuned on {resolved.name}; call `autotune.tune_kernel`")
     return record
 
 
+def _recorded(store: Store, device: Device, call: KernelCall) -> KernelRecord | None:
+    """The record of a call, in which `=...` stands for a number of any type."""
+    if VALUE not in call.arguments:
+        return store.kernel(device, call)
+
+    def fits(record: KernelRecord) -> bool:
+        own, asked = record.call.arguments, call.arguments
+        return len(own) == len(asked) and all(
+            text == wanted or (wanted == VALUE and text.endswith(VALUE))
+            for text, wanted in zip(own, asked, strict=True)
+        )
+
+    named = (record for record in store.kernels(call.name) if record.device.slug == device.slug)
+    return next(filter(fits, named), None)
+
+
 def kernel_occupancy(
     source: str | Path,
-    name: str,
+    name: str | Step | Sequence[str | Step],
     parameters: Mapping[str, Sequence[Value]],
     *,
     block: Extents | None = None,
@@ -281,9 +326,13 @@ def kernel_occupancy(
     )
     resolved = targets.resolve(device)
     targets.check_compilable(resolved)
-    tunable = KernelTunable(kernel, KernelCall(kernel.name, ()))
+    steps = tuple(replace(step, takes=None) for step in kernel.steps)
+    tunable = KernelTunable(replace(kernel, steps=steps), KernelCall(kernel.name, ()))
+    any_grid = [
+        place for place, step in enumerate(checked_steps(name)) if grid is step.grid is None
+    ]
     with compiling(kernel) as (compiled, _):
-        return occupancy_table(tunable, resolved, compiled, jobs=jobs, any_grid=grid is None)
+        return occupancy_table(tunable, resolved, compiled, jobs=jobs, any_grid=any_grid)
 
 
 def replayed(device: DeviceLike, call: KernelCall) -> KernelRecording | None:
@@ -384,10 +433,13 @@ def checked(
     """
     kernel, trials = tunable.kernel, variables_filled(compile, tunable.kernel.source, places)
     legal = [config for config, result in tunable.combinations if not isinstance(result, str)]
-    if legal:
-        check_signature(kernel, legal[0], arguments, arch, places)
-    for config in dict.fromkeys(legal[:1] + (legal[-1:] if kernel.source.defines else [])):
-        trials(kernel.source.template(config), arch)
+    for step, source in zip(kernel.steps, kernel.sources, strict=True):
+        if legal:
+            own = in_configuration(arguments, legal[0])
+            taken = own if step.takes is None else [own[place] for place in step.takes]
+            check_signature(replace(kernel, source=source), legal[0], taken, arch, places)
+        for config in dict.fromkeys(legal[:1] + (legal[-1:] if kernel.source.defines else [])):
+            trials(source.template(config), arch)
     return trials
 
 

@@ -270,17 +270,22 @@ def _tuned(entry: KernelEntry, device: DeviceLike | None) -> TunedKernel:
     if ordinal is None:
         ordinal = own.driver.current() or 0
     gpu, plan = own.gpu(ordinal).device, launch.plan(entry.config)
+    programs = []
     with unpacked(launch.source) as (folder, folders):
-        program = compiler.compile(
-            plan.main.template,
-            gpu.arch,
-            sources=folder,
-            includes=folders,
-            cache=settings.cache_dir(),
-        )
-    if isinstance(program, CompileFailure):
-        raise AutotuneError(f"{entry.config} does not compile for {gpu.arch}: {program.reason}")
-    return TunedKernel(own, ordinal, launch.call, plan, program)
+        for step in plan.launches:
+            program = compiler.compile(
+                step.template,
+                gpu.arch,
+                sources=folder,
+                includes=folders,
+                cache=settings.cache_dir(),
+            )
+            if isinstance(program, CompileFailure):
+                raise AutotuneError(
+                    f"{entry.config} does not compile for {gpu.arch}: {program.reason}"
+                )
+            programs.append(program)
+    return TunedKernel(own, ordinal, launch.call, plan, *programs)
 
 
 def warmup(

@@ -51,6 +51,7 @@ class LoadedKernel:
         stream: address of the CUstream.
         shared: dynamic shared memory in bytes.
         dependent: whether launches are dependent (programmatic dependent launch).
+        cooperative: whether all blocks of a launch are resident at once; it is not dependent then.
     """
 
     cuda: Any
@@ -60,6 +61,7 @@ class LoadedKernel:
     stream: int
     shared: int
     dependent: bool
+    cooperative: bool = False
 
     def enqueue(self, grid: Dim3, block: Dim3, *arguments: int | float | bytes) -> None:
         """Enqueues one launch."""
@@ -85,10 +87,14 @@ class LoadedKernel:
         configuration.blockDimX, configuration.blockDimY, configuration.blockDimZ = block
         configuration.sharedMemBytes = self.shared
         configuration.hStream = self.stream
-        if self.dependent:
+        if self.dependent or self.cooperative:
             kinds, attribute = self.cuda.CUlaunchAttributeID, self.cuda.CUlaunchAttribute()
-            attribute.id = kinds.CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION
-            attribute.value.programmaticStreamSerializationAllowed = 1
+            if self.cooperative:
+                attribute.id = kinds.CU_LAUNCH_ATTRIBUTE_COOPERATIVE
+                attribute.value.cooperative = 1
+            else:
+                attribute.id = kinds.CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION
+                attribute.value.programmaticStreamSerializationAllowed = 1
             configuration.attrs, configuration.numAttrs = [attribute], 1
         return configuration
 
@@ -204,7 +210,13 @@ class Session(ABC):
         launches = candidate.plan.launches
         dependents = dependent_launches(candidate.plan, self.device)
         kernels = [
-            self.load(program, launch.parameters, launch.shared, dependent=dependent)
+            self.load(
+                program,
+                launch.parameters,
+                launch.shared,
+                dependent=dependent,
+                cooperative=launch.cooperative,
+            )
             for program, launch, dependent in zip(
                 candidate.programs, launches, dependents, strict=True
             )
@@ -238,6 +250,7 @@ class Session(ABC):
         shared: int,
         *,
         dependent: bool = False,
+        cooperative: bool = False,
     ) -> LoadedKernel:
         """Loads a program's kernel, with parameters of these types, for launches on the stream.
 
@@ -246,13 +259,15 @@ class Session(ABC):
             types: types of the kernel's parameters.
             shared: dynamic shared memory in bytes.
             dependent: whether launches are dependent (programmatic dependent launch).
+            cooperative: whether all blocks of a launch are resident at once.
         """
         cuda, checked = self._bindings, self.checked
         module = checked(cuda.cuModuleLoadData(program.cubin))
         function = checked(cuda.cuModuleGetFunction(module, program.symbol.encode()))
         limit = cuda.CUfunction_attribute.CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
         checked(cuda.cuFuncSetAttribute(function, limit, shared))
-        return LoadedKernel(cuda, checked, function, types, self.stream, shared, dependent)
+        bound = types, self.stream, shared, dependent, cooperative
+        return LoadedKernel(cuda, checked, function, *bound)
 
 
 NON_BLOCKING = 1  # CU_STREAM_NON_BLOCKING: no implicit order with the legacy default stream

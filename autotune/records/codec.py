@@ -29,6 +29,7 @@ from autotune.families.plan import Resources
 from autotune.files import checksum
 from autotune.files.decoding import (
     Code,
+    Count,
     Name,
     QualifiedName,
     Score,
@@ -49,6 +50,8 @@ from autotune.records.kernel_record import (
     KernelLaunch,
     KernelRecord,
     KernelSource,
+    KernelStep,
+    OwnValue,
 )
 from autotune.records.record import (
     BEST_FIRST,
@@ -108,6 +111,8 @@ class _KernelEntryFields(_EntryFields):
 
     params: dict[str, Value] | UnsetType = UNSET
     launch: Geometry | None = None
+    further: tuple[Geometry, ...] = ()
+    own: tuple[tuple[Count, OwnValue], ...] = ()
     metrics: dict[Name, float] = field(default_factory=dict)
     score: Score | None = None
 
@@ -122,6 +127,7 @@ class _CallFields:
     name: QualifiedName
     arguments: tuple[Name, ...]
     source: KernelSource | None = None
+    steps: tuple[KernelStep, ...] = ()
     verified: Text = ""
 
     def entry(self, entry: Entry, written: _KernelEntryFields, call: KernelCall) -> KernelEntry:
@@ -132,7 +138,8 @@ class _CallFields:
             return made
         if fault := self.source.fault:
             raise ValueError(fault)
-        launch = KernelLaunch(self.source, call, written.launch)
+        geometries = written.launch, self.steps, written.further
+        launch = KernelLaunch(self.source, call, *geometries, written.own)
         launch.plan(entry.config)  # a form or an argument that does not fit is refused
         return replace(made, launch=launch)
 
@@ -275,6 +282,7 @@ def _kernel_fields(record: KernelRecord) -> dict[str, object]:
         "name": record.call.name,
         "arguments": list(record.call.arguments),
         **({} if launch is None or launch.source.fault else {"source": asdict(launch.source)}),
+        **({"steps": [*map(asdict, launch.steps)]} if launch and launch.steps else {}),
         **({"verified": record.verified} if record.verified else {}),
     }
 
@@ -291,15 +299,20 @@ def _entry_fields(entry: Entry, best: Entry) -> dict[str, object]:
 
 
 def _launch_fields(entry: Entry, best: Entry) -> dict[str, object]:
-    """The geometry of a user kernel's entry, which has the same source as the best, its metrics and
-    its score."""
+    """The geometries of a user kernel's entry, which has the same source as the best, its values of
+    arguments, its metrics and its score."""
     if not isinstance(entry, KernelEntry) or not isinstance(best, KernelEntry):
         return {}
     own: dict[str, object] = {"metrics": dict(entry.metrics)} if entry.metrics else {}
     own |= {} if entry.score is None else {"score": entry.score}
-    if entry.launch is None or best.launch is None or entry.launch.source != best.launch.source:
+    launch, first = entry.launch, best.launch
+    if launch is None or first is None or launch.source != first.source:
         return own
-    return {"launch": asdict(entry.launch.geometry), **own}
+    if launch.steps != first.steps:
+        return own
+    own |= {"further": [*map(asdict, launch.further)]} if launch.further else {}
+    own |= {"own": launch.own} if launch.own else {}
+    return {"launch": asdict(launch.geometry), **own}
 
 
 def _entries(written: Sequence[_EntryFields]) -> tuple[Entry, ...]:

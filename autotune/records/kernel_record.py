@@ -12,8 +12,9 @@ import json
 import re
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass, fields, replace
 from hashlib import sha256
+from math import prod
 from pathlib import Path, PurePosixPath
 from posixpath import dirname, join, normpath
 from string import Formatter
@@ -23,7 +24,15 @@ from msgspec import Meta
 
 from autotune.errors import NotFoundError
 from autotune.families.config import Config
-from autotune.families.plan import SCALARS, Argument, ArgumentType, Launch, LaunchPlan, Template
+from autotune.families.plan import (
+    SCALARS,
+    Argument,
+    ArgumentType,
+    Launch,
+    LaunchPlan,
+    Piece,
+    Template,
+)
 from autotune.files import decoding, temporary_folder
 from autotune.files.decoding import shown
 from autotune.measure.objective import winner
@@ -257,24 +266,133 @@ class Geometry:
     block: Extents3
     shared: Annotated[int, Meta(ge=0, le=2**20)]
 
+    def __str__(self) -> str:
+        grid, block = (" x ".join(map(str, sizes)) for sizes in (self.grid, self.block))
+        return f"{grid} blocks of {block} threads, {self.shared} bytes of shared memory"
+
+
+@dataclass(frozen=True)
+class KernelStep:
+    """A kernel among several that are launched in order.
+
+    Attributes:
+        name: the kernel's name in C++.
+        form: an instance of it, as that of a `KernelSource`.
+        takes: the positions of the call's arguments that it takes, in its order; None for all.
+        cooperative: whether all blocks of its launch are resident at once.
+    """
+
+    name: str
+    form: str
+    takes: tuple[Annotated[int, Meta(ge=0)], ...] | None = None
+    cooperative: bool = False
+
+    def of(self, source: KernelSource) -> KernelSource:
+        """The kernel with the files of another of the same source; raises as `KernelSource`."""
+        return replace(source, name=self.name, form=self.form)
+
+    def launch(self, template: Template, geometry: Geometry, own: Sequence[Argument]) -> Launch:
+        """Its launch with those of the call's arguments that it takes.
+
+        Raises:
+            ValueError: if it takes one that the call does not have.
+        """
+        takes = range(len(own)) if self.takes is None else self.takes
+        if beyond := [place for place in takes if place >= len(own)]:
+            raise ValueError(
+                f"{self.name} takes argument {beyond[0]}, the call has {len(own)}, counted from 0"
+            )
+        taken = tuple(own[place] for place in takes)
+        sizes = geometry.grid, geometry.block, geometry.shared
+        return Launch(template, *sizes, taken, cooperative=self.cooperative)
+
+
+def plan_in_order(
+    config: Config, launches: Sequence[Launch], scratch: Mapping[int, int]
+) -> LaunchPlan:
+    """The plan of a user kernel: launches in order, each after the one before it.
+
+    The main launch is that with the most threads in its grid. Local memory is allowed: a user
+    kernel may use it on purpose.
+
+    Args:
+        config: the configuration.
+        launches: its launches.
+        scratch: bytes of the scratch memory at positions of the call's arguments.
+    """
+    threads = [prod(launch.grid) * launch.threads for launch in launches]
+    pieces, offset = [], 0
+    for place, size in scratch.items():
+        pieces.append(Piece(scratch_word(place), offset, size))
+        offset += size + PIECE_GAP + -size % PIECE_GAP
+    return LaunchPlan(
+        config,
+        tuple(launches),
+        workspace=offset,
+        product=threads.index(max(threads)),
+        local_memory=True,
+        dependent=False,
+        pieces=tuple(pieces),
+    )
+
+
+PIECE_GAP = 4096
+"""Bytes between two pieces of scratch memory, at least; the start of each is a multiple of it."""
+
+OwnValue = int | float
+"""A number that a configuration determines, as the driver takes it, or bytes of scratch memory."""
+
 
 @dataclass(frozen=True)
 class KernelLaunch:
-    """One configuration of a user kernel, with all that launching it takes."""
+    """One configuration of a user kernel, with all that launching it takes.
+
+    Attributes:
+        source: the source; its kernel is launched where there are no steps.
+        call: the types of the arguments.
+        geometry: the geometry of the first launch.
+        steps: the kernels of all launches in order; none for the source's own kernel.
+        further: the geometries of the second and later launches.
+        own: what the configuration determines of the arguments, by their positions: numbers, and
+            the bytes of scratch memory.
+    """
 
     source: KernelSource
     call: KernelCall
     geometry: Geometry
+    steps: tuple[KernelStep, ...] = ()
+    further: tuple[Geometry, ...] = ()
+    own: tuple[tuple[int, OwnValue], ...] = ()
 
     def plan(self, config: Config) -> LaunchPlan:
-        """The single launch; its pointers and numbers are words, `argument 0` and so on."""
-        arguments = tuple(
-            Argument(argument_type(text), word_of(place))
-            for place, text in enumerate(self.call.arguments)
-        )
-        geometry, template = self.geometry, self.source.template(config)
-        launch = Launch(template, geometry.grid, geometry.block, geometry.shared, arguments)
-        return LaunchPlan(config, (launch,), local_memory=True)
+        """The launches. Pointers and numbers that a caller gives are words, `argument 0` and so
+        on, counted without those that the configuration determines.
+
+        Raises:
+            ValueError: for steps, geometries or values that do not fit each other.
+        """
+        own, texts = dict(self.own), dict(enumerate(self.call.arguments))
+        if own.keys() != (determined := {place for place in texts if varies(texts[place])}):
+            raise ValueError(f"values of arguments {sorted(own)}, not of {sorted(determined)}")
+        given = iter(range(len(texts)))
+        arguments, scratch = [], {}
+        for place, text in texts.items():
+            kind: ArgumentType = argument_type(text)
+            if place not in own:
+                arguments.append(Argument(kind, word_of(next(given))))
+            elif kind == "pointer" and own[place] >= 1:
+                arguments.append(Argument(kind, scratch_word(place)))
+                scratch[place] = int(own[place])
+            elif kind == "pointer":
+                raise ValueError(f"scratch memory of {own[place]} bytes at argument {place}")
+            else:
+                arguments.append(Argument(kind, own[place]))
+        steps = self.steps or (KernelStep(self.source.name, self.source.form),)
+        launches = [
+            step.launch(step.of(self.source).template(config), geometry, arguments)
+            for step, geometry in zip(steps, (self.geometry, *self.further), strict=True)
+        ]
+        return plan_in_order(config, launches, scratch)
 
 
 @dataclass(frozen=True)
@@ -328,6 +446,20 @@ def word_of(place: int) -> str:
     return f"argument {place}"
 
 
+def scratch_word(place: int) -> str:
+    """The word of a plan for the scratch memory at a position."""
+    return f"scratch {place}"
+
+
+VALUE, SCRATCH = "=...", "[scratch]"
+"""The ends of the texts of arguments that the configuration determines: a number, and memory."""
+
+
+def varies(text: str) -> bool:
+    """Whether the configuration determines an argument of a `KernelCall`."""
+    return text.endswith((VALUE, SCRATCH))
+
+
 def argument_type(text: str) -> ArgumentType:
     """The type of an argument in a `KernelCall`, such as `pointer` for `float32[4096]`.
 
@@ -346,7 +478,8 @@ class KernelRecord(TuningRecord):
 
     Attributes:
         call: the kernel's name and its arguments.
-        verified: the configuration whose results stood in for a reference; empty with a reference.
+        verified: the configuration, or the kernel, whose results stood in for a reference; empty
+            with a reference.
     """
 
     entries: tuple[KernelEntry, ...]
@@ -364,6 +497,22 @@ class KernelRecord(TuningRecord):
     def slug(self) -> str:
         """The call's slug."""
         return self.call.slug
+
+    def __str__(self) -> str:
+        """The lines of every record, and one for each of several kernels."""
+        return "\n".join([super().__str__(), *self.step_lines])
+
+    @property
+    def step_lines(self) -> tuple[str, ...]:
+        """The name and geometry of each of several kernels, in their order."""
+        launch = self.best.launch
+        if launch is None or not launch.steps:
+            return ()
+        geometries = launch.geometry, *launch.further
+        return tuple(
+            f"{step.name}: {geometry}{', cooperative' if step.cooperative else ''}"
+            for step, geometry in zip(launch.steps, geometries, strict=True)
+        )
 
     @property
     def names(self) -> tuple[str, ...]:

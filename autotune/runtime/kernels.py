@@ -14,7 +14,7 @@ from autotune.lookup.answer import How
 from autotune.measure.objective import HOT, Objective
 from autotune.problem import SWIGLU, Problem
 from autotune.problem.call import FURTHER, MATRICES, Call, KernelCall, Operand
-from autotune.records.kernel_record import word_of
+from autotune.records.kernel_record import varies, word_of
 from autotune.runtime.arrays import ArrayInfo, MatrixMemory, check_dense
 from autotune.runtime.launcher import Enqueue, Executable
 from autotune.runtime.matmul import KEPT_CALLS, Matmul, Operands
@@ -264,25 +264,33 @@ def _check_pointer(operand: Operand, address: int, problem: Problem) -> None:
 
 
 class TunedKernel:
-    """A user kernel in one configuration, loaded on a GPU. Calling it launches it.
+    """A user kernel in one configuration, loaded on a GPU. Calling it launches it, or several
+    kernels in their order.
 
     Attributes:
         call: the arguments that it was tuned for.
         config: the values of its parameters.
-        plan: its launch.
-        program: the machine code, with its registers and shared memory.
+        plan: its launches; grid, block and shared memory below are those of the main one.
+        program: the machine code of that, with its registers and shared memory.
     """
 
     def __init__(
-        self, runtime: Runtime, ordinal: int, call: KernelCall, plan: LaunchPlan, program: Program
+        self,
+        runtime: Runtime,
+        ordinal: int,
+        call: KernelCall,
+        plan: LaunchPlan,
+        *programs: Program,
     ) -> None:
-        self.call, self.plan, self.program = call, plan, program
+        self.call, self.plan, self.program = call, plan, programs[plan.product]
         self.config: Config = plan.config
-        self._runtime, self._ordinal = runtime, ordinal
-        self._executables = {plan.main.grid: Executable(runtime.gpu(ordinal), plan, [program])}
+        self._runtime, self._ordinal, self._programs = runtime, ordinal, programs
+        self._executables = {plan.main.grid: Executable(runtime.gpu(ordinal), plan, programs)}
         self._checked: set[Any] = set()
         self._bound: dict[Any, Enqueue] = {}
-        self._names = [text.partition("=")[0] for text in call.arguments]
+        # The plan has what the configuration determines.
+        given = [text for text in call.arguments if not varies(text)]
+        self._names = [text.partition("=")[0] for text in given]
 
     @property
     def grid(self) -> tuple[int, int, int]:
@@ -305,23 +313,30 @@ class TunedKernel:
         stream: Any = None,
         grid: tuple[int, int, int] | None = None,
     ) -> None:
-        """Enqueues one launch on the caller's current stream, and does not wait for it.
+        """Enqueues its launches on the caller's current stream, and does not wait for them.
 
         Args:
             arguments: for each array that it was tuned with an array of the same type and shape on
                 this GPU, without gaps, of PyTorch, CuPy, PyCUDA or another library with DLPack or
-                `__cuda_array_interface__`; for each number a number.
+                `__cuda_array_interface__`; for each number a number. Scratch memory and numbers
+                that depend on the configuration are left out.
             stream: another stream: one of these libraries, or its handle.
-            grid: blocks along x, y and z for arrays of other shapes, which are then not compared.
+            grid: blocks along x, y and z for arrays of other shapes, which are then not compared;
+                not for several kernels.
 
         Raises:
             ArrayError: for another number of arguments, another type or shape, an array with gaps
-                or on another device, or a number that its type does not hold.
+                or on another device, a number that its type does not hold, or a grid for several
+                kernels.
             RunnerError: if the driver refuses the launch.
         """
         if len(arguments) != len(self._names):
             raise ArrayError(
                 f"{self.call} takes {len(self._names)} arguments, not {len(arguments)}"
+            )
+        if grid is not None and len(self.plan.launches) > 1:
+            raise ArrayError(
+                f"{self.call} has several kernels, whose grids are those of its shapes"
             )
         arrays: list[Any] = []
         values: list[int | float] = []
@@ -393,7 +408,7 @@ class TunedKernel:
         if executable is None:
             launch = replace(self.plan.main, grid=grid)
             plan = replace(self.plan, launches=(launch,))
-            executable = Executable(self._runtime.gpu(self._ordinal), plan, [self.program])
+            executable = Executable(self._runtime.gpu(self._ordinal), plan, self._programs)
             self._executables[grid] = executable
         return executable
 

@@ -10,6 +10,7 @@ from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Se
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass, replace
 from itertools import islice
+from math import prod
 from threading import get_ident
 from time import monotonic
 
@@ -348,6 +349,19 @@ def with_cluster(launch: Launch, program: Program) -> Launch:
     return replace(launch, cluster=size) if size in CLUSTER_SIZES else launch
 
 
+def crowded(launch: Launch, resources: Resources, device: Device) -> str | None:
+    """Why the blocks of a cooperative launch cannot all be resident, with the numbers; None if they
+    can."""
+    resident = resources.occupancy(device, launch.cluster).blocks_per_sm
+    blocks, most = prod(launch.grid), resident * device.sms
+    if not launch.cooperative or blocks <= most:
+        return None
+    return (
+        f"{blocks} blocks of a cooperative launch, {device.name} holds {most} at once "
+        f"({resident} on each of {device.sms} SMs)"
+    )
+
+
 def _refused(launch: Launch, program: Program) -> Failure | None:
     refusal = program.bounds.refusal(launch)
     if refusal is None:
@@ -368,7 +382,8 @@ def _spilled(program: Program) -> Failure | None:
 def _over_budget(resources: Resources, launch: Launch, device: Device) -> Failure | None:
     resident = resources.occupancy(device, launch.cluster)
     if resident.blocks_per_sm:
-        return None
+        detail = crowded(launch, resources, device)
+        return Failure("resources", f"{launch.template.kernel}: {detail}") if detail else None
     return Failure(
         "resources",
         f"{launch.template.kernel}: no block fits an SM of {device.name}: "

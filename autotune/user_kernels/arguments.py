@@ -17,15 +17,17 @@ from autotune.errors import UsageError
 from autotune.families.plan import SCALARS, Argument
 from autotune.problem.call import KernelCall
 from autotune.problem.vendor import obstacle
-from autotune.records.kernel_record import word_of
+from autotune.records.kernel_record import SCRATCH, VALUE, scratch_word, word_of
 from autotune.user_kernels.results import Array
+from autotune.user_kernels.steps import Computed, Scratch, is_function
 
 DTYPES = (*SCALARS, "complex64", "complex128")
 """The element types of arrays."""
 
 
 def call_of(name: str, arguments: Sequence[object]) -> KernelCall:
-    """The call of a kernel with these arguments.
+    """The call of a kernel with these arguments; `=...` stands for any number that depends on the
+    configuration where its type is not known.
 
     Raises:
         UsageError: for an argument that is neither a NumPy array nor a NumPy number.
@@ -49,6 +51,12 @@ def _text(place: int, argument: object) -> str:
         return f"{argument.dtype.name}[{','.join(map(str, argument.shape))}]"
     if isinstance(argument, np.generic) and argument.dtype.name in SCALARS:
         return f"{argument.dtype.name}={argument.item()!r}"
+    if isinstance(argument, Scratch):
+        return f"{argument.element.name}{SCRATCH}"
+    if isinstance(argument, Computed):
+        return f"{argument.dtype.name}{VALUE}"
+    if is_function(argument):
+        return VALUE
     if foreign(argument):
         name, shape = described(argument)
         return f"{name}[{','.join(map(str, shape))}]"
@@ -75,6 +83,10 @@ def _check(place: int, array: Array) -> None:
 def _argument(place: int, argument: object) -> Argument:
     if isinstance(argument, np.ndarray):
         return Argument("pointer", word_of(place))
+    if isinstance(argument, Scratch):
+        return Argument("pointer", scratch_word(place))
+    if isinstance(argument, Computed):
+        return Argument(SCALARS[argument.dtype.name], 0)
     assert isinstance(argument, np.generic)
     name = argument.dtype.name
     bits = argument.view(np.uint16) if name == "float16" else argument

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from typing import Any, TypeVar
+from dataclasses import dataclass
+from typing import Any, SupportsInt, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from autotune.errors import RunnerError
+from autotune.families.plan import LaunchPlan
 from autotune.measure.bench import BaseBench, Ready, Rematch
 from autotune.measure.gpu_runner import GpuRunner
 from autotune.measure.measurement import Failure, Measurement
@@ -19,6 +21,7 @@ from autotune.measure.runner import Candidate
 from autotune.measure.session import Run, Session, open_session
 from autotune.measure.verify import Passed
 from autotune.measure.worker import PendingBench
+from autotune.records.kernel_record import PIECE_GAP
 from autotune.user_kernels.results import Comparison, compare
 from autotune.user_kernels.workload import ArrayArgument, Workload
 
@@ -162,6 +165,7 @@ class KernelBench(BaseBench):
                 f"{session.device.name} has {free / 2**30:.1f} GiB free; give smaller arrays"
             )
         self._arrays = [GuardedArray(session, buffer) for buffer in work.buffers]
+        self._scratch = ScratchMemory(session)
         self._values = {array.buffer.name: array.address for array in self._arrays}
 
     def measure(
@@ -186,8 +190,8 @@ class KernelBench(BaseBench):
         """The contents that a run leaves in each array; it is compared with nothing."""
 
         def run() -> list[NDArray[Any]] | Failure:
-            enqueue = self._session.bind(candidate)(self._values)
-            self._restore()
+            enqueue, pieces = self._bound(candidate)
+            self._restore(pieces)
             enqueue()
             self._session.synchronize()
             return self._read(GuardedArray.content)
@@ -206,16 +210,24 @@ class KernelBench(BaseBench):
 
     def _prepared(self, candidate: Candidate) -> Ready | Failure:
         def prepared() -> Ready | Failure:
-            run = self._session.bind(candidate)(self._values)
-            passed = self._checked(run)
+            run, pieces = self._bound(candidate)
+            passed = self._checked(run, pieces)
             return passed if isinstance(passed, Failure) else (run, passed)
 
         return self._guarded(prepared)
 
-    def _restore(self) -> None:
-        """Enqueues the upload of the initial content of all arrays."""
+    def _bound(self, candidate: Candidate) -> tuple[Run, list[ScratchPiece]]:
+        """The run of a candidate, and its scratch memory."""
+        pieces = self._scratch.pieces(candidate.plan)
+        values = {piece.word: piece.address for piece in pieces}
+        return self._session.bind(candidate)({**self._values, **values}), pieces
+
+    def _restore(self, pieces: Sequence[ScratchPiece]) -> None:
+        """Enqueues the initial content of all arrays and of scratch memory."""
         for array in self._arrays:
             array.restore()
+        for piece in pieces:
+            piece.restore()
 
     def _read(self, read: Callable[[GuardedArray], T | Failure]) -> list[T] | Failure:
         """The answers of all arrays after a run, or the first failure."""
@@ -227,11 +239,11 @@ class KernelBench(BaseBench):
             answers.append(answer)
         return answers
 
-    def _checked(self, run: Run) -> Passed | Failure:
+    def _checked(self, run: Run, pieces: Sequence[ScratchPiece]) -> Passed | Failure:
         comparisons: list[Comparison] = []
         marks = []
         for _ in range(RUNS):
-            self._restore()
+            self._restore(pieces)
             start = self._session.mark()
             run()
             marks.append((start, self._session.mark()))
@@ -239,6 +251,9 @@ class KernelBench(BaseBench):
             checked = self._read(GuardedArray.checked)
             if isinstance(checked, Failure):
                 return checked
+            for piece in pieces:
+                if (stray := piece.stray()) is not None:
+                    return stray
             comparisons = [comparison for comparison in checked if comparison]
         worst = max(comparisons, key=_error_share)
         difference = sum(comparison.difference for comparison in comparisons)
@@ -254,3 +269,72 @@ class KernelBench(BaseBench):
 def _error_share(comparison: Comparison) -> float:
     """The error as a share of what is allowed."""
     return comparison.error / comparison.allowed if comparison.allowed else 0.0
+
+
+NAN = 0xFF
+"""Byte of scratch memory before a run: NaN in any floating-point type, -1 in a whole number."""
+
+
+@dataclass(frozen=True)
+class ScratchPiece:
+    """Scratch memory between its guards, on the device.
+
+    Attributes:
+        session: the session.
+        word: the symbol for its address in a plan.
+        address: address of its first byte.
+        size: bytes.
+    """
+
+    session: Session
+    word: str
+    address: int
+    size: int
+
+    def restore(self) -> None:
+        """Enqueues its initial content and that of its guards."""
+        fill, end = self.session.fill, self.address + self.size
+        fill(self.address - PIECE_GAP, PATTERN, PIECE_GAP, 1)
+        fill(self.address, NAN, self.size, 1)
+        fill(end, PATTERN, PIECE_GAP, 1)
+
+    def stray(self) -> Failure | None:
+        """The failure of a write beside it; its content is not compared."""
+        guards = np.empty((2, PIECE_GAP), np.uint8)
+        self.session.download(guards[0], self.address - PIECE_GAP)
+        self.session.download(guards[1], self.address + self.size)
+        count = int((guards != PATTERN).sum())
+        where = self.word.replace("scratch", "the scratch memory of argument")
+        return (
+            Failure("verify", f"stray writes: changed {count} bytes around {where}")
+            if count
+            else None
+        )
+
+
+class ScratchMemory:
+    """The scratch memory of all candidates, which only grows: earlier runs stay bound to it."""
+
+    def __init__(self, session: Session) -> None:
+        self._session = session
+        self._allocations: list[SupportsInt] = []
+        self._size = 0
+
+    def pieces(self, plan: LaunchPlan) -> list[ScratchPiece]:
+        """The pieces of a plan's workspace.
+
+        Raises:
+            Exception: `session.MemoryError`, if there is too little memory.
+        """
+        if plan.workspace > self._size:
+            self._allocations.append(self._session.allocate(plan.workspace + PIECE_GAP))
+            self._size = plan.workspace
+        return [
+            ScratchPiece(
+                self._session,
+                piece.word,
+                int(self._allocations[-1]) + PIECE_GAP + piece.offset,
+                piece.size,
+            )
+            for piece in plan.pieces
+        ]

@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import cached_property
 from itertools import product
 from pathlib import Path
+from typing import Any
 
 from autotune.errors import UsageError, require_list
 from autotune.families.config import Config, Value
-from autotune.records.kernel_record import Geometry, KernelSource
+from autotune.records.kernel_record import Geometry, KernelSource, KernelStep
 from autotune.user_kernels.geometry import (
     Divisor,
     Extents,
     SharedBytes,
     block_extents,
+    evaluate,
     geometry_of,
     grid_extents,
 )
@@ -26,33 +29,62 @@ from autotune.user_kernels.source import (
     read_files,
 )
 from autotune.user_kernels.space import Predicate, checked_constraints, checked_parameters
+from autotune.user_kernels.steps import (
+    Computed,
+    Step,
+    checked_places,
+    checked_steps,
+    is_function,
+    varying,
+)
+
+
+@dataclass(frozen=True, kw_only=True)
+class UserStep(KernelStep):
+    """A kernel of the user and its geometry.
+
+    Attributes:
+        grid: blocks along x, y and z, or a function that returns them.
+        block: threads along x, y and z, or a function that returns them.
+        shared: bytes of dynamic shared memory, or a function that returns them.
+    """
+
+    grid: Extents
+    block: Extents
+    shared: SharedBytes
+
+    def geometry(self, config: Config) -> Geometry:
+        """The geometry of its launch; raises as `geometry_of`."""
+        return geometry_of(self.grid, self.block, self.shared, config)
+
+    @property
+    def recorded(self) -> KernelStep:
+        """What a record keeps for all configurations."""
+        return KernelStep(self.name, self.form, self.takes, self.cooperative)
 
 
 @dataclass(frozen=True)
 class UserKernel:
-    """A user's definition of a kernel, checked.
+    """A user's definition of a kernel, or of several that run in order, checked.
 
     Attributes:
-        source: the CUDA C++ source with its headers, and how an instance is compiled.
+        source: the CUDA C++ source with its headers, and how an instance of the first kernel is
+            compiled.
         includes: folders to search for headers that the source does not hold.
         parameters: the values of each parameter, in the order of enumeration.
         constraints: predicates that the values have to fulfil, by a short reason.
-        grid: blocks along x, y and z, or a function that returns them.
-        block: threads along x, y and z, or a function that returns them.
-        shared: bytes of dynamic shared memory, or a function that returns them.
+        steps: the kernels in their order.
     """
 
     source: KernelSource
     includes: tuple[Path, ...]
     parameters: Mapping[str, tuple[Value, ...]]
     constraints: Mapping[str, Predicate]
-    grid: Extents
-    block: Extents
-    shared: SharedBytes
+    steps: tuple[UserStep, ...]
 
     @property
     def name(self) -> str:
-        """The name of the kernel in C++, such as `filters::blur`."""
+        """The name of the first kernel in C++, such as `filters::blur`."""
         return self.source.name
 
     @property
@@ -60,14 +92,36 @@ class UserKernel:
         """The family of its configurations: the name without namespaces."""
         return self.name.rpartition("::")[2]
 
-    def geometry(self, config: Config) -> Geometry:
-        """The launch geometry of a configuration.
+    @property
+    def plain(self) -> bool:
+        """Whether it is one kernel that takes all arguments, and is not cooperative."""
+        return self.recorded == (KernelStep(self.source.name, self.source.form),)
+
+    @property
+    def recorded(self) -> tuple[KernelStep, ...]:
+        """Its steps as a record keeps them."""
+        return tuple(step.recorded for step in self.steps)
+
+    @cached_property
+    def sources(self) -> tuple[KernelSource, ...]:
+        """The source of each step."""
+        return tuple(step.of(self.source) for step in self.steps)
+
+    def geometry(self, config: Config) -> tuple[Geometry, ...]:
+        """The launch geometries of a configuration, one for each step.
 
         Raises:
-            UsageError: if the grid, the block or the shared memory is not a size, or its function
+            UsageError: if a grid, a block or the shared memory is not a size, or its function
                 fails.
         """
-        return geometry_of(self.grid, self.block, self.shared, config)
+        return tuple(step.geometry(config) for step in self.steps)
+
+    def fulfils(self, config: Config) -> bool:
+        """Whether a configuration fulfils all constraints; raises as `evaluate`."""
+        return all(
+            evaluate(f"constraint {reason!r}", predicate, config)
+            for reason, predicate in self.constraints.items()
+        )
 
     def combinations(self) -> Iterator[Config]:
         """All combinations of the values; the last parameter varies fastest."""
@@ -78,7 +132,7 @@ class UserKernel:
 
 def define_kernel(
     source: str | Path,
-    name: str,
+    name: str | Step | Sequence[str | Step],
     parameters: Mapping[str, Sequence[Value]],
     *,
     constraints: Mapping[str, Predicate] | None,
@@ -86,7 +140,7 @@ def define_kernel(
     block: Extents | None,
     shared: SharedBytes,
     problem_size: Extents | None = None,
-    grid_div: Sequence[Divisor] | None = None,
+    grid_div: Sequence[Divisor | None] | None = None,
     compile: Compilation | None = None,
 ) -> UserKernel:
     """The kernel that the arguments of `tune_kernel` define.
@@ -97,22 +151,96 @@ def define_kernel(
     """
     values, compile = checked_parameters(parameters), compile or Compilation()
     require_list("include", compile.include)
-    plain, form = instance_form(name, tuple(values), compile.defines)
+    steps = checked_steps(name)
+    plain, form = instance_form(steps[0].name, tuple(values), compile.defines)
     folders = [header_folder(folder) for folder in compile.include]
     read = read_files(source, plain, folders)
-    threads = block_extents(block, values)
     own = [source.resolve().parent] if isinstance(source, Path) else []
     try:
         options = check_options(compile.options, values)
         checked = KernelSource(plain, form, *read, compile.defines, options)
     except ValueError as error:
         raise UsageError(f"{error}; rename the file, or change the kernel's name") from error
-    return UserKernel(
+
+    def user_step(step: Step) -> UserStep:
+        plain, form = instance_form(step.name, tuple(values), compile.defines)
+        threads = block_extents(block if step.block is None else step.block, values)
+        of_call = grid, problem_size, grid_div
+        of_step = of_call if step.grid is None else (step.grid, None, None)
+        return UserStep(
+            *(plain, form, checked_places(step), bool(step.cooperative)),
+            grid=grid_extents(*of_step, threads, values),
+            block=threads,
+            shared=shared if step.shared is None else step.shared,
+        )
+
+    kernel = UserKernel(
         source=checked,
         includes=(*own, *folders),
         parameters=values,
         constraints=checked_constraints(constraints or {}),
-        grid=grid_extents(grid, problem_size, grid_div, threads, values),
-        block=threads,
-        shared=shared,
+        steps=tuple(map(user_step, steps)),
     )
+    try:
+        assert kernel.sources
+    except ValueError as error:
+        raise UsageError(str(error)) from error
+    return kernel
+
+
+def reference_kernel(kernel: UserKernel, step: Step, arguments: Sequence[object]) -> UserKernel:
+    """The kernel of the same source that stands in for a reference, with a single configuration.
+
+    Where parameters are macros, they have the first of their values.
+
+    Raises:
+        UsageError: for a template argument, a geometry or an argument that depends on the
+            parameters.
+    """
+    defines = kernel.source.defines
+    plain, form = instance_form(step.name, tuple(kernel.parameters), True)
+    places = checked_places(step)
+    taken = set(range(len(arguments)) if places is None else places)
+    grid, block, shared = step.grid, step.block, 0 if step.shared is None else step.shared
+    wrong = f"the reference {step.name} is one kernel for all configurations, and"
+    if "{" in form.replace("{{", ""):
+        raise UsageError(f"{wrong} takes a tuned parameter; name a type or a number in its place")
+    if grid is None or block is None or callable(grid) or callable(block) or callable(shared):
+        raise UsageError(f"{wrong} has no grid and block of its own; give numbers to its Step")
+    if depends := sorted(taken & varying(arguments).keys()):
+        raise UsageError(f"{wrong} takes argument {depends[0]}, which depends on it; give `takes`")
+    own = UserStep(*(plain, form, places, step.cooperative), grid=grid, block=block, shared=shared)
+    values = {name: values[:1] for name, values in kernel.parameters.items() if defines}
+    return replace(
+        kernel, source=own.of(kernel.source), parameters=values, constraints={}, steps=(own,)
+    )
+
+
+def check_places(kernel: UserKernel, arguments: Sequence[object]) -> None:
+    """Refuses steps that take arguments which are not there.
+
+    Raises:
+        UsageError: for a position beyond the arguments.
+    """
+    for step in kernel.steps:
+        if (last := max(step.takes or (0,))) >= max(len(arguments), 1):
+            raise UsageError(
+                f"{step.name} takes argument {last}; there are {len(arguments)}, counted from 0"
+            )
+
+
+def with_types(arguments: Sequence[Any], kernel: UserKernel) -> list[Any]:
+    """The arguments with the types of those that are functions of the parameters, as the first
+    configuration that fulfils the constraints gives them.
+
+    Raises:
+        UsageError: if a function fails, or returns another thing than a number of NumPy.
+    """
+    typed = list(arguments)
+    for place, argument in enumerate(arguments):
+        if is_function(argument):
+            first = next(filter(kernel.fulfils, kernel.combinations()), None)
+            if first is None:
+                raise UsageError("no combination of the parameters fulfils the constraints")
+            typed[place] = Computed.of(place, argument, first)
+    return typed

@@ -144,7 +144,7 @@ def block_extents(block: Extents | None, parameters: Collection[str]) -> Extents
 def grid_extents(
     grid: Extents | None,
     problem_size: Extents | None,
-    grid_div: Sequence[Divisor] | None,
+    grid_div: Sequence[Divisor | None] | None,
     block: Extents,
     parameters: Collection[str],
 ) -> Extents:
@@ -153,7 +153,8 @@ def grid_extents(
     Args:
         grid: the blocks, or None.
         problem_size: the size along each axis, or None.
-        grid_div: what a block covers along each axis; None is its threads.
+        grid_div: what a block covers along each axis; for None and where an axis is missing, its
+            threads (as `util.get_grid_dimensions` of Kernel Tuner 1.5).
         block: the threads of a block.
         parameters: the names of the parameters.
 
@@ -170,19 +171,18 @@ def grid_extents(
     if isinstance(grid_div, str):
         raise UsageError(f"grid_div is {grid_div!r}; give a list with an entry for each axis")
     for divisor in grid_div or ():
-        _check(divisor, parameters)
+        if divisor is not None:
+            _check(divisor, parameters)
     size = problem_size
 
     def covering(values: ParameterValues) -> tuple[int, ...]:
         sizes = _tuple(size(values) if callable(size) else size)
-        if grid_div is None:
-            threads = _tuple(block(values) if callable(block) else block)
-            covered = [index(extent) for extent in threads]
-        else:
-            covered = [_product(divisor, values) for divisor in grid_div]
-        covered += [1] * (len(sizes) - len(covered))
-        pairs = zip(sizes, covered, strict=False)
-        return tuple(ceil_div(index(extent), step) for extent, step in pairs)
+        threads = *_tuple(block(values) if callable(block) else block), 1, 1, 1
+        divisors = *(grid_div or ()), None, None, None
+        return tuple(
+            ceil_div(index(size), index(step) if by is None else _product(by, values))
+            for size, by, step in zip(sizes, divisors, threads, strict=False)
+        )
 
     return covering
 

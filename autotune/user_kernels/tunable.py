@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from autotune.device import Device
 from autotune.errors import AutotuneError, UsageError
 from autotune.families.config import Config, Value
-from autotune.families.plan import Argument, Launch, LaunchPlan, Resources
+from autotune.families.plan import Argument, LaunchPlan, Resources
 from autotune.files import limits
 from autotune.measure.measurement import Energy, Evidence, Failure, Measurement, Stage
 from autotune.measure.runner import Candidate, Runner
@@ -29,12 +29,20 @@ from autotune.model.features import Describe, Description
 from autotune.model.legality import Rejection
 from autotune.problem.call import KernelCall
 from autotune.records import Entry, KernelRecord, Provenance
-from autotune.records.kernel_record import Geometry, KernelEntry, KernelLaunch
+from autotune.records.kernel_record import (
+    Geometry,
+    KernelEntry,
+    KernelLaunch,
+    OwnValue,
+    plan_in_order,
+)
 from autotune.tuning.pipeline import Compile, prepare
 from autotune.tuning.trials import Trial
 from autotune.tuning.tunable import Candidates, Tunable
+from autotune.user_kernels.arguments import launch_arguments
 from autotune.user_kernels.definition import UserKernel
 from autotune.user_kernels.geometry import evaluate, rejection
+from autotune.user_kernels.steps import Computed, Scratch, Varying
 
 
 @dataclass(frozen=True)
@@ -171,8 +179,8 @@ ASSUMED_REGISTERS = 32
 LARGEST_SOURCE = limits.RECORD // 2
 """Characters of a source, with its headers, that a record keeps."""
 
-Combination = tuple[Config, Geometry | str]
-"""A configuration with its geometry, or the reason of the constraint that it breaks."""
+Combination = tuple[Config, tuple[Geometry, ...] | str]
+"""A configuration with its geometries, or the reason of the constraint that it breaks."""
 
 
 @dataclass(frozen=True)
@@ -187,8 +195,10 @@ class KernelTunable(Tunable[KernelRecord]):
     kernel: UserKernel
     call: KernelCall
     arguments: tuple[Argument, ...] = ()
+    varying: Mapping[int, Varying] = field(default_factory=dict)
+    """The arguments that depend on the configuration, by their positions."""
     verified: str = ""
-    """The configuration whose results stand in for a reference; empty with a reference."""
+    """The configuration or the kernel whose results stand in for a reference; empty with one."""
     metrics: Mapping[str, Metric] = field(default_factory=dict)
     score: Score | None = None
     metered: bool = False
@@ -230,7 +240,7 @@ class KernelTunable(Tunable[KernelRecord]):
         call, the geometry of every configuration, and `sources`, a hash of the source with its
         headers."""
         geometries = [
-            (str(config), astuple(geometry))
+            (str(config), *map(astuple, geometry), *self._own(config))
             for config, geometry in self.combinations
             if not isinstance(geometry, str)
         ]
@@ -238,10 +248,14 @@ class KernelTunable(Tunable[KernelRecord]):
         parts: tuple[object, ...] = (sources, source.form, str(self.call), geometries)
         if source.defines or source.options:
             parts = (*parts, source.defines, source.options)
+        if not self.kernel.plain:
+            parts = (*parts, *map(astuple, self.kernel.recorded))
         if self.metered:
             parts = (*parts, "every trial with its energy")
         if self.verified:
-            parts = (*parts, "verified against the first configuration")
+            first = self.verified.startswith(f"{self.kinds}:") or not self.kernel.parameters
+            by = "the first configuration" if first else self.verified
+            parts = (*parts, f"verified against {by}")
         return sha256(json.dumps(parts).encode()).hexdigest()
 
     def rejected(self, device: Device) -> Iterator[tuple[Config, Rejection | None]]:
@@ -250,7 +264,8 @@ class KernelTunable(Tunable[KernelRecord]):
             if isinstance(geometry, str):
                 yield config, Rejection(geometry, "a constraint is not fulfilled")
             else:
-                yield config, rejection(geometry, device)
+                refused = (rejection(each, device) for each in geometry)
+                yield config, next(filter(None, refused), None)
 
     def candidates(
         self, runner: Runner, unsafe: Callable[[Config], bool], *, ranked: int | None
@@ -297,10 +312,29 @@ class KernelTunable(Tunable[KernelRecord]):
         return describe_plans
 
     def plan(self, config: Config) -> LaunchPlan:
-        """The single launch. Local memory is allowed: a user kernel may use it on purpose."""
-        geometry, template = self.kernel.geometry(config), self.kernel.source.template(config)
-        launch = Launch(template, geometry.grid, geometry.block, geometry.shared, self.arguments)
-        return LaunchPlan(config, (launch,), local_memory=True)
+        """The launches in their order (see `plan_in_order`)."""
+        kernel, arguments, scratch = self.kernel, list(self.arguments), dict[int, int]()
+        for place, value in self._own(config):
+            if isinstance(self.varying[place], Scratch):
+                scratch[place] = int(value)
+            else:
+                arguments[place] = replace(arguments[place], value=value)
+        steps = zip(kernel.steps, kernel.sources, kernel.geometry(config), strict=True)
+        launches = [
+            step.launch(source.template(config), geometry, arguments)
+            for step, source, geometry in steps
+        ]
+        return plan_in_order(config, launches, scratch)
+
+    def _own(self, config: Config) -> tuple[tuple[int, OwnValue], ...]:
+        """What the configuration determines of the arguments, as `KernelLaunch` has it."""
+        return tuple(
+            (
+                place,
+                varying.size(config) if isinstance(varying, Scratch) else _value(varying, config),
+            )
+            for place, varying in self.varying.items()
+        )
 
     def stands(self, stage: Stage) -> bool:
         """All stages but "verify": the reference or the tolerance may have changed since."""
@@ -332,10 +366,20 @@ class KernelTunable(Tunable[KernelRecord]):
 
     def _launch(self, config: Config) -> KernelLaunch | None:
         """The launch that a record keeps for a configuration; None if the source is too large."""
-        source = self.kernel.source
-        if source.size > LARGEST_SOURCE:
+        kernel = self.kernel
+        if kernel.source.size > LARGEST_SOURCE:
             return None
-        return KernelLaunch(source, self.call, self.kernel.geometry(config))
+        first, *further = kernel.geometry(config)
+        steps = () if kernel.plain else kernel.recorded
+        own = self._own(config)
+        return KernelLaunch(kernel.source, self.call, first, steps, tuple(further), own)
+
+
+def _value(number: Computed, config: Config) -> OwnValue:
+    """A number in a configuration, as the driver takes it."""
+    (argument,) = launch_arguments([number.value(config)])
+    assert isinstance(argument.value, int | float)
+    return argument.value
 
 
 class ResultRunner(Runner, Protocol):

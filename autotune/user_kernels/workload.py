@@ -23,6 +23,7 @@ from autotune.user_kernels.results import (
     reads,
     run_reference,
 )
+from autotune.user_kernels.steps import varying
 
 
 @dataclass(frozen=True, eq=False)
@@ -87,7 +88,8 @@ def workload(
 
     Args:
         name: the name of the kernel.
-        arguments: NumPy arrays without gaps, and NumPy numbers.
+        arguments: NumPy arrays without gaps, and NumPy numbers. In the place of scratch memory and
+            of numbers that depend on the configuration, a reference gets None.
         reference: see `Reference`.
         verify: has the tolerances.
 
@@ -95,6 +97,8 @@ def workload(
         UsageError: for invalid arguments or expected arrays.
     """
     call, in_plan = call_of(name, arguments), launch_arguments(arguments)
+    own = varying(arguments)
+    arguments = [None if place in own else each for place, each in enumerate(arguments)]
     results = run_reference(reference, arguments)
     outputs = {
         place: expected_array(place, result, argument, verify)
