@@ -22,7 +22,6 @@ from autotune import files, settings
 from autotune.api.tuning import save_recording, shown
 from autotune.cuda import compiler
 from autotune.cuda.program import CompileFailure, Program, source_hash
-from autotune.device import Device
 from autotune.errors import AutotuneError, NotFoundError, UsageError
 from autotune.families.config import Value
 from autotune.families.plan import Template
@@ -32,23 +31,22 @@ from autotune.measure.recording import KernelRecording, Origin
 from autotune.measure.without_gpu import ReplayRunner
 from autotune.problem.call import KernelCall
 from autotune.records import KernelRecord, Store
-from autotune.records.kernel_record import VALUE
 from autotune.tuning.options import Search
 from autotune.tuning.pipeline import Compile
 from autotune.user_kernels.arguments import call_of, in_own_library, on_hosts
 from autotune.user_kernels.checks import Places, check_signature, macros_kept, variables_filled
 from autotune.user_kernels.definition import (
     UserKernel,
-    check_places,
+    checked_arguments,
     define_kernel,
     reference_kernel,
-    with_types,
+    steps_of,
 )
 from autotune.user_kernels.geometry import Divisor, Extents, SharedBytes
 from autotune.user_kernels.results import Reference, Verification
 from autotune.user_kernels.source import Compilation, unpacked
 from autotune.user_kernels.space import Predicate
-from autotune.user_kernels.steps import Step, Varying, checked_steps, in_configuration, varying
+from autotune.user_kernels.steps import Step, Varying, in_configuration, varying
 from autotune.user_kernels.table import KernelTable, occupancy_table
 from autotune.user_kernels.tunable import KernelTunable, Metric, Score, check_metrics, first_results
 from autotune.user_kernels.workload import Workload, unverified, with_results, workload
@@ -156,19 +154,13 @@ def tune_kernel(
     )
     settings.refuse_frozen(f"cannot tune {kernel.name}")
     limited, verify = _limited(search or Search()), verify or Verification()
-    arguments = with_types(arguments, kernel)
-    check_places(kernel, arguments)
-    naive = None
-    if isinstance(reference, Step):
-        naive, reference = reference_kernel(kernel, reference, arguments), None
+    arguments = checked_arguments(kernel, arguments)
     work = work_of(kernel.name, arguments, reference, verify)
     tunable = _tunable(kernel, work, varying(arguments), metrics, limited)
     store = Store(files.ensure(settings.cache_dir()))
     if (recorded := replayed(device, work.call)) is not None:
         return replay(tunable, recorded, store, limited, progress)
-    answers = tunable if reference is None else None
-    if naive is not None:
-        answers = replace(tunable, kernel=naive, varying={})
+    answers = _answers(tunable, reference, arguments)
     record = _measured(
         tunable, work, store, limited, on_hosts(arguments), device, verify, answers, progress
     )
@@ -202,6 +194,16 @@ def _tunable(
         score=search.score if isinstance(search.score, Score) else None,
         metered=search.meters_trials,
     )
+
+
+def _answers(
+    tunable: KernelTunable, reference: Reference | Step | None, arguments: Sequence[object]
+) -> KernelTunable | None:
+    """The kernel whose results stand in for a reference; None with one."""
+    if isinstance(reference, Step):
+        naive = reference_kernel(tunable.kernel, reference, arguments)
+        return replace(tunable, kernel=naive, varying={})
+    return tunable if reference is None else None
 
 
 def _measured(
@@ -259,7 +261,8 @@ def best_kernel(
 
     Args:
         name: the kernel, with or without template arguments.
-        arguments: as for `tune_kernel`; the contents of arrays do not matter.
+        arguments: as for `tune_kernel`; the contents of arrays do not matter. The place of a
+            function takes the type that it returns, such as `numpy.int32`.
         device: as for `tune_kernel`, or any GPU.
 
     Raises:
@@ -269,26 +272,10 @@ def best_kernel(
     """
     call = call_of(name.partition("<")[0].strip(), arguments)
     resolved = targets.resolve(device)
-    record = _recorded(Store(settings.cache_dir()), resolved, call)
+    record = Store(settings.cache_dir()).kernel(resolved, call)
     if record is None:
         raise NotFoundError(f"{call} is not tuned on {resolved.name}; call `autotune.tune_kernel`")
     return record
-
-
-def _recorded(store: Store, device: Device, call: KernelCall) -> KernelRecord | None:
-    """The record of a call, in which `=...` stands for a number of any type."""
-    if VALUE not in call.arguments:
-        return store.kernel(device, call)
-
-    def fits(record: KernelRecord) -> bool:
-        own, asked = record.call.arguments, call.arguments
-        return len(own) == len(asked) and all(
-            text == wanted or (wanted == VALUE and text.endswith(VALUE))
-            for text, wanted in zip(own, asked, strict=True)
-        )
-
-    named = (record for record in store.kernels(call.name) if record.device.slug == device.slug)
-    return next(filter(fits, named), None)
 
 
 def kernel_occupancy(
@@ -328,9 +315,7 @@ def kernel_occupancy(
     targets.check_compilable(resolved)
     steps = tuple(replace(step, takes=None) for step in kernel.steps)
     tunable = KernelTunable(replace(kernel, steps=steps), KernelCall(kernel.name, ()))
-    any_grid = [
-        place for place, step in enumerate(checked_steps(name)) if grid is step.grid is None
-    ]
+    any_grid = [place for place, step in enumerate(steps_of(name)) if grid is step.grid is None]
     with compiling(kernel) as (compiled, _):
         return occupancy_table(tunable, resolved, compiled, jobs=jobs, any_grid=any_grid)
 
@@ -377,12 +362,12 @@ def _uncompiled(template: Template, arch: str) -> Program | CompileFailure:
 def work_of(
     name: str,
     arguments: Sequence[object],
-    reference: Reference | None,
+    reference: Reference | Step | None,
     verify: Verification,
 ) -> Workload:
     """The call with the results that a reference expects; without one, with none."""
     hosts = on_hosts(arguments)
-    if reference is None:
+    if reference is None or isinstance(reference, Step):
         return unverified(name, hosts)
     own = in_own_library(reference, arguments) if callable(reference) else on_hosts(reference)
     return workload(name, hosts, own, verify)
@@ -435,9 +420,9 @@ def checked(
     legal = [config for config, result in tunable.combinations if not isinstance(result, str)]
     for step, source in zip(kernel.steps, kernel.sources, strict=True):
         if legal:
-            own = in_configuration(arguments, legal[0])
-            taken = own if step.takes is None else [own[place] for place in step.takes]
-            check_signature(replace(kernel, source=source), legal[0], taken, arch, places)
+            values = in_configuration(arguments, legal[0])
+            values = values if step.takes is None else [values[place] for place in step.takes]
+            check_signature(replace(kernel, source=source), legal[0], values, arch, places)
         for config in dict.fromkeys(legal[:1] + (legal[-1:] if kernel.source.defines else [])):
             trials(source.template(config), arch)
     return trials

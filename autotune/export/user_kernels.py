@@ -167,8 +167,8 @@ def kernel_project(library: KernelLibrary) -> dict[str, bytes]:
                 f"format c cannot export {call}: {own[0]} differs by configuration; give cubin or "
                 "json, which state it, or tune with arrays and numbers"
             )
-        taken = {tuple(step.arguments for step in kernel.plan.launches) for kernel in exported}
-        if len(taken) > 1:
+        lists = {tuple(step.arguments for step in kernel.plan.launches) for kernel in exported}
+        if len(lists) > 1:
             raise UsageError(
                 f"format c cannot export {call}: it has other kernels on some devices; give "
                 "--device, or tune it again"
@@ -309,16 +309,16 @@ def _prototype(call: KernelCall, function: str) -> str:
 def _body(number: int, kernel: ExportedKernel, function: str) -> str:
     """The function that launches a call; all devices have the same kernels in the same order."""
     table, launches = f"LAUNCHES_{number}", kernel.plan.launches
-    taken, lists = [], []
+    arrays, names = [], []
     for place, launch in enumerate(launches):
         words = [str(argument.value) for argument in launch.arguments]
         addresses = [f"&{word.replace(' ', '')}" for word in words] or ["NULL"]
-        taken.append(f"    void *taken{place}[] = {{{', '.join(addresses)}}};\n")
-        lists.append(f"taken{place}")
+        arrays.append(f"    void *arguments{place}[] = {{{', '.join(addresses)}}};\n")
+        names.append(f"arguments{place}")
     return (
         f"{_prototype(kernel.call, function)} {{\n"
-        f"{''.join(taken)}"
-        f"    void **arguments[] = {{{', '.join(lists)}}};\n"
+        f"{''.join(arrays)}"
+        f"    void **arguments[] = {{{', '.join(names)}}};\n"
         f"    const int count = (int)(sizeof {table} / sizeof *{table});\n"
         f"    return launched({table}, count, {len(launches)}, arguments, stream);\n"
         "}"

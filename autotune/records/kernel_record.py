@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, fields, replace
 from hashlib import sha256
@@ -291,45 +291,46 @@ class KernelStep:
         """The kernel with the files of another of the same source; raises as `KernelSource`."""
         return replace(source, name=self.name, form=self.form)
 
-    def launch(self, template: Template, geometry: Geometry, own: Sequence[Argument]) -> Launch:
-        """Its launch with those of the call's arguments that it takes.
-
-        Raises:
-            ValueError: if it takes one that the call does not have.
-        """
-        takes = range(len(own)) if self.takes is None else self.takes
-        if beyond := [place for place in takes if place >= len(own)]:
-            raise ValueError(
-                f"{self.name} takes argument {beyond[0]}, the call has {len(own)}, counted from 0"
-            )
-        taken = tuple(own[place] for place in takes)
-        sizes = geometry.grid, geometry.block, geometry.shared
-        return Launch(template, *sizes, taken, cooperative=self.cooperative)
-
 
 def plan_in_order(
-    config: Config, launches: Sequence[Launch], scratch: Mapping[int, int]
+    config: Config,
+    steps: Iterable[tuple[KernelStep, KernelSource, Geometry]],
+    arguments: Sequence[Argument],
+    scratch: Mapping[int, int],
 ) -> LaunchPlan:
-    """The plan of a user kernel: launches in order, each after the one before it.
+    """The launches of a user kernel, each after the end of the one before it.
 
     The main launch is that with the most threads in its grid. Local memory is allowed: a user
     kernel may use it on purpose.
 
     Args:
         config: the configuration.
-        launches: its launches.
-        scratch: bytes of the scratch memory at positions of the call's arguments.
+        steps: each kernel with its source and its geometry.
+        arguments: those of the call.
+        scratch: bytes of the scratch memory among them, by position.
+
+    Raises:
+        ValueError: for a step that takes an argument which the call does not have.
     """
-    threads = [prod(launch.grid) * launch.threads for launch in launches]
+    launches = []
+    for step, source, geometry in steps:
+        takes = range(len(arguments)) if step.takes is None else step.takes
+        if max(takes, default=-1) >= len(arguments):
+            raise ValueError(f"{step.name} takes argument {max(takes)} of {len(arguments)}")
+        values = tuple(arguments[place] for place in takes)
+        sizes = geometry.grid, geometry.block, geometry.shared
+        template = source.template(config)
+        launches.append(Launch(template, *sizes, values, cooperative=step.cooperative))
     pieces, offset = [], 0
     for place, size in scratch.items():
         pieces.append(Piece(scratch_word(place), offset, size))
         offset += size + PIECE_GAP + -size % PIECE_GAP
+    main = max(launches, key=lambda launch: prod(launch.grid) * launch.threads)
     return LaunchPlan(
         config,
         tuple(launches),
         workspace=offset,
-        product=threads.index(max(threads)),
+        product=launches.index(main),
         local_memory=True,
         dependent=False,
         pieces=tuple(pieces),
@@ -374,12 +375,12 @@ class KernelLaunch:
         own, texts = dict(self.own), dict(enumerate(self.call.arguments))
         if own.keys() != (determined := {place for place in texts if varies(texts[place])}):
             raise ValueError(f"values of arguments {sorted(own)}, not of {sorted(determined)}")
-        given = iter(range(len(texts)))
+        places = iter(range(len(texts)))
         arguments, scratch = [], {}
         for place, text in texts.items():
             kind: ArgumentType = argument_type(text)
             if place not in own:
-                arguments.append(Argument(kind, word_of(next(given))))
+                arguments.append(Argument(kind, word_of(next(places))))
             elif kind == "pointer" and own[place] >= 1:
                 arguments.append(Argument(kind, scratch_word(place)))
                 scratch[place] = int(own[place])
@@ -388,11 +389,10 @@ class KernelLaunch:
             else:
                 arguments.append(Argument(kind, own[place]))
         steps = self.steps or (KernelStep(self.source.name, self.source.form),)
-        launches = [
-            step.launch(step.of(self.source).template(config), geometry, arguments)
-            for step, geometry in zip(steps, (self.geometry, *self.further), strict=True)
-        ]
-        return plan_in_order(config, launches, scratch)
+        sources = (step.of(self.source) for step in steps)
+        geometries = self.geometry, *self.further
+        launched = zip(steps, sources, geometries, strict=True)
+        return plan_in_order(config, launched, arguments, scratch)
 
 
 @dataclass(frozen=True)

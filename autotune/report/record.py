@@ -374,6 +374,12 @@ def _provenance(run: Provenance) -> str:
     )
 
 
+def _verified(record: KernelRecord) -> str:
+    """The configuration, or the other kernel of the source, that stood in for a reference."""
+    own = record.verified.partition(":")[0] == record.best.config.family
+    return f"against {record.verified}: no reference" if own else f"against {record.verified}"
+
+
 def _kernel_facts(record: KernelRecord) -> Facts:
     """The best configuration of a user kernel, its time and its resources."""
     best = record.best
@@ -387,7 +393,8 @@ def _kernel_facts(record: KernelRecord) -> Facts:
         *_energy_facts(measured, None, ""),
         *_least_energy_facts(record, best.config),
         ("config", str(best.config)),
+        *(("launch", line) for line in record.step_lines),
         *_occupancy_facts(best),
         *_accuracy_facts(best),
-        *([("verified", f"against {record.verified}: no reference")] if record.verified else []),
+        *([("verified", _verified(record))] if record.verified else []),
     ]

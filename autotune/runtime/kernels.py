@@ -289,8 +289,8 @@ class TunedKernel:
         self._checked: set[Any] = set()
         self._bound: dict[Any, Enqueue] = {}
         # The plan has what the configuration determines.
-        given = [text for text in call.arguments if not varies(text)]
-        self._names = [text.partition("=")[0] for text in given]
+        texts = [text for text in call.arguments if not varies(text)]
+        self._names = [text.partition("=")[0] for text in texts]
 
     @property
     def grid(self) -> tuple[int, int, int]:
@@ -335,9 +335,7 @@ class TunedKernel:
                 f"{self.call} takes {len(self._names)} arguments, not {len(arguments)}"
             )
         if grid is not None and len(self.plan.launches) > 1:
-            raise ArrayError(
-                f"{self.call} has several kernels, whose grids are those of its shapes"
-            )
+            raise ArrayError(f"{self.call} has several kernels; call it without grid")
         arrays: list[Any] = []
         values: list[int | float] = []
         for place, argument in enumerate(arguments):

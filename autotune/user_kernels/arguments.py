@@ -19,15 +19,14 @@ from autotune.problem.call import KernelCall
 from autotune.problem.vendor import obstacle
 from autotune.records.kernel_record import SCRATCH, VALUE, scratch_word, word_of
 from autotune.user_kernels.results import Array
-from autotune.user_kernels.steps import Computed, Scratch, is_function
+from autotune.user_kernels.steps import Computed, Scratch
 
 DTYPES = (*SCALARS, "complex64", "complex128")
 """The element types of arrays."""
 
 
 def call_of(name: str, arguments: Sequence[object]) -> KernelCall:
-    """The call of a kernel with these arguments; `=...` stands for any number that depends on the
-    configuration where its type is not known.
+    """The call of a kernel with these arguments.
 
     Raises:
         UsageError: for an argument that is neither a NumPy array nor a NumPy number.
@@ -53,10 +52,10 @@ def _text(place: int, argument: object) -> str:
         return f"{argument.dtype.name}={argument.item()!r}"
     if isinstance(argument, Scratch):
         return f"{argument.element.name}{SCRATCH}"
-    if isinstance(argument, Computed):
+    if isinstance(argument, Computed) and argument.dtype is not None:
         return f"{argument.dtype.name}{VALUE}"
-    if is_function(argument):
-        return VALUE
+    if isinstance(argument, type) and issubclass(argument, np.generic):
+        return f"{np.dtype(argument).name}{VALUE}"
     if foreign(argument):
         name, shape = described(argument)
         return f"{name}[{','.join(map(str, shape))}]"
@@ -85,7 +84,7 @@ def _argument(place: int, argument: object) -> Argument:
         return Argument("pointer", word_of(place))
     if isinstance(argument, Scratch):
         return Argument("pointer", scratch_word(place))
-    if isinstance(argument, Computed):
+    if isinstance(argument, Computed) and argument.dtype is not None:
         return Argument(SCALARS[argument.dtype.name], 0)
     assert isinstance(argument, np.generic)
     name = argument.dtype.name

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import Any, SupportsInt, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from autotune.errors import RunnerError
-from autotune.families.plan import LaunchPlan
+from autotune.families.plan import LaunchPlan, Piece
 from autotune.measure.bench import BaseBench, Ready, Rematch
 from autotune.measure.gpu_runner import GpuRunner
 from autotune.measure.measurement import Failure, Measurement
@@ -216,18 +215,17 @@ class KernelBench(BaseBench):
 
         return self._guarded(prepared)
 
-    def _bound(self, candidate: Candidate) -> tuple[Run, list[ScratchPiece]]:
+    def _bound(self, candidate: Candidate) -> tuple[Run, list[Piece]]:
         """The run of a candidate, and its scratch memory."""
-        pieces = self._scratch.pieces(candidate.plan)
-        values = {piece.word: piece.address for piece in pieces}
+        pieces = self._scratch.located(candidate.plan)
+        values = {piece.word: piece.offset for piece in pieces}
         return self._session.bind(candidate)({**self._values, **values}), pieces
 
-    def _restore(self, pieces: Sequence[ScratchPiece]) -> None:
+    def _restore(self, pieces: Sequence[Piece]) -> None:
         """Enqueues the initial content of all arrays and of scratch memory."""
         for array in self._arrays:
             array.restore()
-        for piece in pieces:
-            piece.restore()
+        self._scratch.restore(pieces)
 
     def _read(self, read: Callable[[GuardedArray], T | Failure]) -> list[T] | Failure:
         """The answers of all arrays after a run, or the first failure."""
@@ -239,7 +237,7 @@ class KernelBench(BaseBench):
             answers.append(answer)
         return answers
 
-    def _checked(self, run: Run, pieces: Sequence[ScratchPiece]) -> Passed | Failure:
+    def _checked(self, run: Run, pieces: Sequence[Piece]) -> Passed | Failure:
         comparisons: list[Comparison] = []
         marks = []
         for _ in range(RUNS):
@@ -251,9 +249,8 @@ class KernelBench(BaseBench):
             checked = self._read(GuardedArray.checked)
             if isinstance(checked, Failure):
                 return checked
-            for piece in pieces:
-                if (stray := piece.stray()) is not None:
-                    return stray
+            if (stray := self._scratch.stray(pieces)) is not None:
+                return stray
             comparisons = [comparison for comparison in checked if comparison]
         worst = max(comparisons, key=_error_share)
         difference = sum(comparison.difference for comparison in comparisons)
@@ -275,66 +272,40 @@ NAN = 0xFF
 """Byte of scratch memory before a run: NaN in any floating-point type, -1 in a whole number."""
 
 
-@dataclass(frozen=True)
-class ScratchPiece:
-    """Scratch memory between its guards, on the device.
-
-    Attributes:
-        session: the session.
-        word: the symbol for its address in a plan.
-        address: address of its first byte.
-        size: bytes.
-    """
-
-    session: Session
-    word: str
-    address: int
-    size: int
-
-    def restore(self) -> None:
-        """Enqueues its initial content and that of its guards."""
-        fill, end = self.session.fill, self.address + self.size
-        fill(self.address - PIECE_GAP, PATTERN, PIECE_GAP, 1)
-        fill(self.address, NAN, self.size, 1)
-        fill(end, PATTERN, PIECE_GAP, 1)
-
-    def stray(self) -> Failure | None:
-        """The failure of a write beside it; its content is not compared."""
-        guards = np.empty((2, PIECE_GAP), np.uint8)
-        self.session.download(guards[0], self.address - PIECE_GAP)
-        self.session.download(guards[1], self.address + self.size)
-        count = int((guards != PATTERN).sum())
-        where = self.word.replace("scratch", "the scratch memory of argument")
-        return (
-            Failure("verify", f"stray writes: changed {count} bytes around {where}")
-            if count
-            else None
-        )
-
-
 class ScratchMemory:
-    """The scratch memory of all candidates, which only grows: earlier runs stay bound to it."""
+    """The scratch memory of all candidates. It only grows, as runs stay bound to earlier memory."""
 
     def __init__(self, session: Session) -> None:
         self._session = session
         self._allocations: list[SupportsInt] = []
         self._size = 0
 
-    def pieces(self, plan: LaunchPlan) -> list[ScratchPiece]:
-        """The pieces of a plan's workspace.
+    def located(self, plan: LaunchPlan) -> list[Piece]:
+        """The pieces of a plan's workspace, with their addresses as offsets.
 
         Raises:
             Exception: `session.MemoryError`, if there is too little memory.
         """
         if plan.workspace > self._size:
-            self._allocations.append(self._session.allocate(plan.workspace + PIECE_GAP))
+            self._allocations.append(self._session.allocate(PIECE_GAP + plan.workspace))
             self._size = plan.workspace
-        return [
-            ScratchPiece(
-                self._session,
-                piece.word,
-                int(self._allocations[-1]) + PIECE_GAP + piece.offset,
-                piece.size,
-            )
-            for piece in plan.pieces
-        ]
+        start = int(self._allocations[-1]) + PIECE_GAP if plan.pieces else 0
+        return [piece._replace(offset=start + piece.offset) for piece in plan.pieces]
+
+    def restore(self, pieces: Sequence[Piece]) -> None:
+        """Enqueues the initial contents of pieces and of the guards around them."""
+        for _, address, size in pieces:
+            self._session.fill(address - PIECE_GAP, PATTERN, PIECE_GAP, 1)
+            self._session.fill(address, NAN, size, 1)
+            self._session.fill(address + size, PATTERN, PIECE_GAP, 1)
+
+    def stray(self, pieces: Sequence[Piece]) -> Failure | None:
+        """The failure of a write beside a piece; their contents are compared with nothing."""
+        guards = np.empty((2, PIECE_GAP), np.uint8)
+        for word, address, size in pieces:
+            self._session.download(guards[0], address - PIECE_GAP)
+            self._session.download(guards[1], address + size)
+            if count := int((guards != PATTERN).sum()):
+                where = word.replace("scratch", "the scratch memory of argument")
+                return Failure("verify", f"stray writes: changed {count} bytes around {where}")
+        return None

@@ -29,14 +29,7 @@ from autotune.user_kernels.source import (
     read_files,
 )
 from autotune.user_kernels.space import Predicate, checked_constraints, checked_parameters
-from autotune.user_kernels.steps import (
-    Computed,
-    Step,
-    checked_places,
-    checked_steps,
-    is_function,
-    varying,
-)
+from autotune.user_kernels.steps import Computed, Step, varying
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -59,7 +52,7 @@ class UserStep(KernelStep):
 
     @property
     def recorded(self) -> KernelStep:
-        """What a record keeps for all configurations."""
+        """The step as a record keeps it for all configurations."""
         return KernelStep(self.name, self.form, self.takes, self.cooperative)
 
 
@@ -99,7 +92,7 @@ class UserKernel:
 
     @property
     def recorded(self) -> tuple[KernelStep, ...]:
-        """Its steps as a record keeps them."""
+        """The steps as a record keeps them."""
         return tuple(step.recorded for step in self.steps)
 
     @cached_property
@@ -130,6 +123,17 @@ class UserKernel:
             yield Config(self.family, tuple(zip(names, values, strict=True)))
 
 
+def steps_of(name: str | Step | Sequence[str | Step]) -> list[Step]:
+    """The steps that `name` of `tune_kernel` gives; raises a `UsageError` for none."""
+    named: Sequence[Any] = name if isinstance(name, list | tuple) else [name]
+    steps = [Step(step) if isinstance(step, str) else step for step in named]
+    if not steps or not all(isinstance(step, Step) for step in steps):
+        raise UsageError(
+            f"name is {name!r}; give the name of the kernel, or a list of autotune.Step"
+        )
+    return steps
+
+
 def define_kernel(
     source: str | Path,
     name: str | Step | Sequence[str | Step],
@@ -151,7 +155,7 @@ def define_kernel(
     """
     values, compile = checked_parameters(parameters), compile or Compilation()
     require_list("include", compile.include)
-    steps = checked_steps(name)
+    steps = steps_of(name)
     plain, form = instance_form(steps[0].name, tuple(values), compile.defines)
     folders = [header_folder(folder) for folder in compile.include]
     read = read_files(source, plain, folders)
@@ -168,7 +172,7 @@ def define_kernel(
         of_call = grid, problem_size, grid_div
         of_step = of_call if step.grid is None else (step.grid, None, None)
         return UserStep(
-            *(plain, form, checked_places(step), bool(step.cooperative)),
+            *(plain, form, step.places, bool(step.cooperative)),
             grid=grid_extents(*of_step, threads, values),
             block=threads,
             shared=shared if step.shared is None else step.shared,
@@ -189,58 +193,54 @@ def define_kernel(
 
 
 def reference_kernel(kernel: UserKernel, step: Step, arguments: Sequence[object]) -> UserKernel:
-    """The kernel of the same source that stands in for a reference, with a single configuration.
-
-    Where parameters are macros, they have the first of their values.
+    """The kernel of the same source that stands in for a reference, in a single configuration:
+    macros have the first values of their parameters.
 
     Raises:
-        UsageError: for a template argument, a geometry or an argument that depends on the
-            parameters.
+        UsageError: for a template argument, a geometry or an argument that depends on parameters.
     """
-    defines = kernel.source.defines
     plain, form = instance_form(step.name, tuple(kernel.parameters), True)
-    places = checked_places(step)
-    taken = set(range(len(arguments)) if places is None else places)
-    grid, block, shared = step.grid, step.block, 0 if step.shared is None else step.shared
+    grid, block, shared = step.grid, step.block, step.shared or 0
     wrong = f"the reference {step.name} is one kernel for all configurations, and"
     if "{" in form.replace("{{", ""):
         raise UsageError(f"{wrong} takes a tuned parameter; name a type or a number in its place")
-    if grid is None or block is None or callable(grid) or callable(block) or callable(shared):
+    if grid is None or block is None or any(map(callable, (grid, block, shared))):
         raise UsageError(f"{wrong} has no grid and block of its own; give numbers to its Step")
-    if depends := sorted(taken & varying(arguments).keys()):
-        raise UsageError(f"{wrong} takes argument {depends[0]}, which depends on it; give `takes`")
-    own = UserStep(*(plain, form, places, step.cooperative), grid=grid, block=block, shared=shared)
-    values = {name: values[:1] for name, values in kernel.parameters.items() if defines}
+    places = range(len(arguments)) if step.places is None else step.places
+    for place in varying(arguments).keys() & set(places):
+        raise UsageError(f"{wrong} takes argument {place}, which depends on it; give `takes`")
+    own = UserStep(
+        *(plain, form, tuple(places), step.cooperative), grid=grid, block=block, shared=shared
+    )
+    firsts = {name: values[:1] for name, values in kernel.parameters.items()}
     return replace(
-        kernel, source=own.of(kernel.source), parameters=values, constraints={}, steps=(own,)
+        kernel,
+        source=own.of(kernel.source),
+        parameters=firsts if kernel.source.defines else {},
+        constraints={},
+        steps=(own,),
     )
 
 
-def check_places(kernel: UserKernel, arguments: Sequence[object]) -> None:
-    """Refuses steps that take arguments which are not there.
+def checked_arguments(kernel: UserKernel, arguments: Sequence[Any]) -> list[Any]:
+    """The arguments, functions of the parameters among them as `Computed`: their types are those
+    of the first configuration that fulfils the constraints.
 
     Raises:
-        UsageError: for a position beyond the arguments.
+        UsageError: for a step that takes an argument which is not there, or a function that fails
+            or returns another thing than a number of NumPy.
     """
     for step in kernel.steps:
-        if (last := max(step.takes or (0,))) >= max(len(arguments), 1):
+        if (last := max(step.takes or (), default=-1)) >= len(arguments):
             raise UsageError(
                 f"{step.name} takes argument {last}; there are {len(arguments)}, counted from 0"
             )
-
-
-def with_types(arguments: Sequence[Any], kernel: UserKernel) -> list[Any]:
-    """The arguments with the types of those that are functions of the parameters, as the first
-    configuration that fulfils the constraints gives them.
-
-    Raises:
-        UsageError: if a function fails, or returns another thing than a number of NumPy.
-    """
     typed = list(arguments)
     for place, argument in enumerate(arguments):
-        if is_function(argument):
+        if callable(argument) and not hasattr(argument, "dtype"):
             first = next(filter(kernel.fulfils, kernel.combinations()), None)
             if first is None:
                 raise UsageError("no combination of the parameters fulfils the constraints")
-            typed[place] = Computed.of(place, argument, first)
+            number = Computed(place, argument)
+            typed[place] = replace(number, dtype=number.value(first).dtype)
     return typed

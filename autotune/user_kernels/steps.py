@@ -15,17 +15,15 @@ from autotune.families.config import Config
 from autotune.families.plan import SCALARS
 from autotune.user_kernels.geometry import Extents, ParameterValues, SharedBytes, evaluate
 
-MOST_STEPS = 16
-
 
 @dataclass(frozen=True)
 class Step:
-    """A kernel of the source, launched in order with others, cooperatively or as a reference.
+    """A kernel of the source: one of several in order, a cooperative one, or a naive reference.
 
-        name=[autotune.Step("partial_sums", takes=[0, 2, 3]),
-              autotune.Step("total", takes=[1, 2], grid=1)]
+        name=[autotune.Step("partial_sums", takes=[0, 2]),
+              autotune.Step("total", takes=[2, 1], grid=1)]
 
-    All steps are timed together. What a step leaves out is that of `tune_kernel`.
+    All steps are verified and timed together. What a step leaves out is that of `tune_kernel`.
 
     Attributes:
         name: the kernel, as `name` of `tune_kernel`.
@@ -35,7 +33,7 @@ class Step:
         takes: the positions in `arguments`, from 0, of those that it takes, in its order; None for
             all.
         cooperative: whether all blocks run at the same time, so that they can wait for each other
-            (`cooperative_groups::this_grid().sync()`). A grid beyond that is rejected.
+            (`cooperative_groups::this_grid().sync()`). A grid too large for that is rejected.
     """
 
     name: str
@@ -45,12 +43,30 @@ class Step:
     takes: Sequence[int] | None = None
     cooperative: bool = False
 
+    @property
+    def places(self) -> tuple[int, ...] | None:
+        """`takes`, checked.
+
+        Raises:
+            UsageError: for what is not a list of positions.
+        """
+        if self.takes is None:
+            return None
+        if isinstance(self.takes, str) or not all(
+            isinstance(place, SupportsIndex) and index(place) >= 0 for place in self.takes
+        ):
+            raise UsageError(
+                f"takes of {self.name} is {self.takes!r}; give a list of positions in `arguments`, "
+                "counted from 0"
+            )
+        return tuple(map(index, self.takes))
+
 
 @dataclass(frozen=True)
 class Scratch:
     """An array argument that hands values from one kernel to the next; nobody checks its contents.
 
-        arguments=[x, total, autotune.Scratch(lambda p: n // p["TILE"], "float32")]
+        arguments=[x, total, autotune.Scratch(1024, "float32")]
 
     It holds NaN, in whole numbers -1, before each verified run.
 
@@ -76,7 +92,7 @@ class Scratch:
         return element
 
     def size(self, config: Config) -> int:
-        """Its bytes in a configuration.
+        """The bytes that a configuration needs.
 
         Raises:
             UsageError: if its shape is none, or its function fails.
@@ -98,52 +114,35 @@ class Computed:
     Attributes:
         place: its position among the arguments, from 0.
         function: a function of the parameters that returns it.
-        dtype: its NumPy type, the same for all configurations.
+        dtype: its NumPy type, the same for all configurations; None if it is not known yet.
     """
 
     place: int
     function: Callable[[ParameterValues], Any]
-    dtype: np.dtype[Any]
-
-    @classmethod
-    def of(cls, place: int, function: Callable[[ParameterValues], Any], config: Config) -> Computed:
-        """The number that a function returns, whose type is that of one configuration."""
-        return cls(place, function, _number(place, function, config).dtype)
+    dtype: np.dtype[Any] | None = None
 
     def value(self, config: Config) -> np.generic:
-        """Its value in a configuration.
+        """The number of a configuration.
 
         Raises:
-            UsageError: for another type, or if its function fails.
+            UsageError: for anything but a finite number of the type, or if its function fails.
         """
-        number = _number(self.place, self.function, config)
-        if number.dtype != self.dtype:
+        number = evaluate(f"argument {self.place}", self.function, config)
+        if not isinstance(number, np.generic) or number.dtype.name not in SCALARS:
             raise UsageError(
-                f"argument {self.place} is {number.dtype.name} for {config} and {self.dtype.name} "
-                "for another configuration; return one type"
+                f"argument {self.place} is {number!r} for {config}; return a number with the type "
+                "of the kernel's parameter, such as numpy.int32(n)"
+            )
+        if number.dtype != (self.dtype or number.dtype) or not np.isfinite(number):
+            raise UsageError(
+                f"argument {self.place} is {number!r} for {config}; return finite numbers of one "
+                f"type for all configurations, such as {(self.dtype or number.dtype).name}"
             )
         return number
 
 
-def _number(place: int, function: Callable[[ParameterValues], Any], config: Config) -> np.generic:
-    number = evaluate(f"argument {place}", function, config)
-    if not isinstance(number, np.generic) or number.dtype.name not in SCALARS:
-        raise UsageError(
-            f"argument {place} is {number!r} for {config}; return a number with the type of the "
-            "kernel's parameter, such as numpy.int32(n)"
-        )
-    if not np.isfinite(number):
-        raise UsageError(f"argument {place} is {number!r} for {config}; return a finite number")
-    return number
-
-
 Varying = Scratch | Computed
 """An argument that depends on the configuration."""
-
-
-def is_function(argument: object) -> bool:
-    """Whether an argument is a function of the parameters, rather than an array or a number."""
-    return callable(argument) and not hasattr(argument, "dtype")
 
 
 def varying(arguments: Sequence[object]) -> Mapping[int, Varying]:
@@ -156,46 +155,11 @@ def varying(arguments: Sequence[object]) -> Mapping[int, Varying]:
 
 
 def in_configuration(arguments: Sequence[object], config: Config) -> list[Any]:
-    """The arguments as a configuration takes them; scratch memory as an array of one element."""
-    taken: list[Any] = []
-    for argument in arguments:
+    """The arguments as a configuration gives them; scratch memory as an array of one element."""
+    values = list(arguments)
+    for place, argument in varying(arguments).items():
         if isinstance(argument, Scratch):
-            argument = np.empty(1, argument.element)
-        elif isinstance(argument, Computed):
-            argument = argument.value(config)
-        taken.append(argument)
-    return taken
-
-
-def checked_steps(name: str | Step | Sequence[str | Step]) -> tuple[Step, ...]:
-    """The steps that `name` of `tune_kernel` gives.
-
-    Raises:
-        UsageError: for none, too many, or another thing than the names of kernels and steps.
-    """
-    named: Sequence[Any] = name if isinstance(name, list | tuple) else [name]
-    steps = tuple(Step(step) if isinstance(step, str) else step for step in named)
-    if not 1 <= len(steps) <= MOST_STEPS or not all(isinstance(step, Step) for step in steps):
-        raise UsageError(
-            f"name is {name!r}; give the name of the kernel, or 1 to {MOST_STEPS} autotune.Step "
-            "that run in order"
-        )
-    return steps
-
-
-def checked_places(step: Step) -> tuple[int, ...] | None:
-    """The positions of the arguments that a step takes; None for all.
-
-    Raises:
-        UsageError: for what is not a list of positions.
-    """
-    if step.takes is None:
-        return None
-    places = step.takes
-    if not isinstance(places, list | tuple | range) or not all(
-        isinstance(place, SupportsIndex) and index(place) >= 0 for place in places
-    ):
-        raise UsageError(
-            f"takes of {step.name} is {places!r}; give a list of positions in `arguments`, from 0"
-        )
-    return tuple(map(index, places))
+            values[place] = np.empty(1, argument.element)
+        else:
+            values[place] = argument.value(config)
+    return values

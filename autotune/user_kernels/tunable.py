@@ -320,14 +320,10 @@ class KernelTunable(Tunable[KernelRecord]):
             else:
                 arguments[place] = replace(arguments[place], value=value)
         steps = zip(kernel.steps, kernel.sources, kernel.geometry(config), strict=True)
-        launches = [
-            step.launch(source.template(config), geometry, arguments)
-            for step, source, geometry in steps
-        ]
-        return plan_in_order(config, launches, scratch)
+        return plan_in_order(config, steps, arguments, scratch)
 
     def _own(self, config: Config) -> tuple[tuple[int, OwnValue], ...]:
-        """What the configuration determines of the arguments, as `KernelLaunch` has it."""
+        """The arguments that the configuration determines, as `KernelLaunch` has them."""
         return tuple(
             (
                 place,

@@ -346,7 +346,7 @@ def test_steps_take_what_the_configuration_does_not_determine(
     loaded, (y, x) = several(case, monkeypatch), vectors(case)
     with pytest.raises(ArrayError, match="takes 3 arguments, not 5"):
         loaded(Interface(y), Interface(x), Interface(x), N, 2.5)
-    with pytest.raises(ArrayError, match="several kernels, whose grids are those of its shapes"):
+    with pytest.raises(ArrayError, match="several kernels; call it without grid"):
         loaded(Interface(y), Interface(x), 2.5, grid=(1, 1, 1))
     assert case.cuda.launches == []
 

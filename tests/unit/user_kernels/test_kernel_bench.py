@@ -259,7 +259,7 @@ def measured(
     return [bench.measure(with_scratch(size), None) for size in sizes]
 
 
-def test_scratch_holds_nan_before_each_run_and_may_hold_anything_after(
+def test_scratch_holds_nan_before_each_verified_run(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     seen: list[bool] = []

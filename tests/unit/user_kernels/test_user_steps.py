@@ -23,10 +23,9 @@ from autotune.tuning.pipeline import prepare
 from autotune.user_kernels.arguments import call_of, launch_arguments
 from autotune.user_kernels.definition import (
     UserKernel,
-    check_places,
+    checked_arguments,
     define_kernel,
     reference_kernel,
-    with_types,
 )
 from autotune.user_kernels.results import Verification
 from autotune.user_kernels.source import Compilation
@@ -56,7 +55,7 @@ def kernel(name: Any = STEPS, **changes: Any) -> UserKernel:
 
 def tunable(name: Any = STEPS, arguments: Sequence[Any] = ARGUMENTS, **changes: Any) -> Any:
     defined = kernel(name, **changes)
-    typed = with_types(arguments, defined)
+    typed = checked_arguments(defined, arguments)
     call = call_of(defined.name, typed)
     return KernelTunable(defined, call, launch_arguments(typed), varying=varying(typed))
 
@@ -139,7 +138,7 @@ def test_record_of_steps_launches_what_was_tuned() -> None:
 @pytest.mark.parametrize(
     ("name", "message"),
     [
-        ([], r"name is \[\]; give the name of the kernel, or 1 to 16 autotune.Step"),
+        ([], r"name is \[\]; give the name of the kernel, or a list of autotune.Step"),
         (["partial", 7], "name is .*autotune.Step"),
         (Step("partial", takes="01"), "takes of partial is '01'; give a list of positions"),
         (Step("partial", takes=[-1]), r"takes of partial is \[-1\]; give a list of positions"),
@@ -154,16 +153,18 @@ def test_steps_that_are_none_are_refused(name: Any, message: str) -> None:
 
 def test_step_without_such_an_argument_is_refused() -> None:
     with pytest.raises(UsageError, match="partial takes argument 3; there are 3, counted from 0"):
-        check_places(kernel(), ARGUMENTS[:3])
-    check_places(kernel(), ARGUMENTS)
+        checked_arguments(kernel(), ARGUMENTS[:3])
 
 
 @pytest.mark.parametrize(
     ("argument", "message"),
     [
         (lambda p: N // p["TILE"], "argument 0 is 32 for partial:TILE=128; return a number with"),
-        (lambda p: (np.int32, np.int64)[p["TILE"] > 128](1), "is int64 for .* and int32 for"),
-        (lambda _: np.float32(np.inf), "argument 0 is .*inf.* return a finite number"),
+        (
+            lambda p: (np.int32, np.int64)[p["TILE"] > 128](1),
+            "return finite numbers of one type for all .* such as int32",
+        ),
+        (lambda _: np.float32(np.inf), "argument 0 is .*inf.* return finite numbers"),
         (lambda p: p["TIEL"], "argument 0 fails for partial:TILE=128: KeyError"),
         (Scratch(lambda p: p["TILE"] / 2, "int8"), "shape of Scratch is 64.0 .* give whole"),
         (Scratch(0, "int8"), "shape of Scratch is 0 .* above 0"),
@@ -172,24 +173,24 @@ def test_step_without_such_an_argument_is_refused() -> None:
 )
 def test_argument_that_is_no_number_or_memory_is_refused(argument: Any, message: str) -> None:
     with pytest.raises(UsageError, match=message):
-        tunable("partial", [argument]).plan(OTHER if "int64" in message else CONFIG)
+        tunable("partial", [argument]).plan(OTHER if "one type" in message else CONFIG)
 
 
-def test_reference_function_gets_none_for_what_depends_on_the_configuration() -> None:
+def test_reference_gets_none_for_varying_arguments() -> None:
     seen: list[Any] = []
 
     def reference(*values: Any) -> list[Any]:
         seen.extend(values[2:])
         return [None, values[0].sum(keepdims=True), None, None]
 
-    typed = with_types(ARGUMENTS, kernel())
+    typed = checked_arguments(kernel(), ARGUMENTS)
     work = workload("partial", typed, reference, Verification())
     assert set(seen) == {None}
     assert [buffer.place for buffer in work.buffers] == [0, 1]
 
 
 def test_signature_is_checked_with_the_values_of_a_configuration() -> None:
-    own = in_configuration(with_types(ARGUMENTS, kernel()), OTHER)
+    own = in_configuration(checked_arguments(kernel(), ARGUMENTS), OTHER)
     assert (own[2].dtype, own[3]) == (np.float32, np.int32(N // 256))
 
 
