@@ -46,7 +46,7 @@ from autotune.user_kernels.geometry import Divisor, Extents, SharedBytes
 from autotune.user_kernels.results import Reference, Verification
 from autotune.user_kernels.source import Compilation, unpacked
 from autotune.user_kernels.space import Predicate
-from autotune.user_kernels.steps import Step, Varying, in_configuration, varying
+from autotune.user_kernels.steps import Step, in_configuration, varying
 from autotune.user_kernels.table import KernelTable, occupancy_table
 from autotune.user_kernels.tunable import KernelTunable, Metric, Score, check_metrics, first_results
 from autotune.user_kernels.workload import Workload, unverified, with_results, workload
@@ -156,7 +156,7 @@ def tune_kernel(
     limited, verify = _limited(search or Search()), verify or Verification()
     arguments = checked_arguments(kernel, arguments)
     work = work_of(kernel.name, arguments, reference, verify)
-    tunable = _tunable(kernel, work, varying(arguments), metrics, limited)
+    tunable = replace(_tunable(kernel, work, metrics, limited), varying=varying(arguments))
     store = Store(files.ensure(settings.cache_dir()))
     if (recorded := replayed(device, work.call)) is not None:
         return replay(tunable, recorded, store, limited, progress)
@@ -178,18 +178,13 @@ def _limited(search: Search) -> Search:
 
 
 def _tunable(
-    kernel: UserKernel,
-    work: Workload,
-    varying: Mapping[int, Varying],
-    metrics: Mapping[str, Metric] | None,
-    search: Search,
+    kernel: UserKernel, work: Workload, metrics: Mapping[str, Metric] | None, search: Search
 ) -> KernelTunable:
     """The kernel and its call, with the user's numbers."""
     return KernelTunable(
         kernel,
         work.call,
         work.arguments,
-        varying=varying,
         metrics=check_metrics(metrics),
         score=search.score if isinstance(search.score, Score) else None,
         metered=search.meters_trials,

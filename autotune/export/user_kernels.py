@@ -25,7 +25,7 @@ from autotune.measure.devices import DeviceLike
 from autotune.measure.objective import HOT, Objective, ObjectiveText, objective_named
 from autotune.problem.call import KernelCall
 from autotune.records import KernelRecord, Store
-from autotune.records.kernel_record import KernelEntry, argument_type, varies
+from autotune.records.kernel_record import KernelEntry, argument_type, determined
 from autotune.user_kernels.source import unpacked
 
 
@@ -162,16 +162,14 @@ def kernel_project(library: KernelLibrary) -> dict[str, bytes]:
             device than on another.
     """
     for call, exported in library.calls.items():
-        if own := [text for text in call.arguments if varies(text)]:
+        if places := determined(call.arguments):
             raise UsageError(
-                f"format c cannot export {call}: {own[0]} differs by configuration; give cubin or "
-                "json, which state it, or tune with arrays and numbers"
+                f"format c cannot export {call}: {call.arguments[places[0]]} differs by "
+                "configuration; give cubin or json, which state it, or tune with arrays and numbers"
             )
-        lists = {tuple(step.arguments for step in kernel.plan.launches) for kernel in exported}
-        if len(lists) > 1:
+        if len({tuple(step.arguments for step in each.plan.launches) for each in exported}) > 1:
             raise UsageError(
-                f"format c cannot export {call}: it has other kernels on some devices; give "
-                "--device, or tune it again"
+                f"format c cannot export {call} with other kernels on some devices: give devices"
             )
     functions = library.functions
     prototypes = [

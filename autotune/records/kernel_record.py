@@ -366,28 +366,26 @@ class KernelLaunch:
     own: tuple[tuple[int, OwnValue], ...] = ()
 
     def plan(self, config: Config) -> LaunchPlan:
-        """The launches. Pointers and numbers that a caller gives are words, `argument 0` and so
-        on, counted without those that the configuration determines.
+        """The launches; pointers and numbers that a caller gives are words, `argument 0` and so on.
 
         Raises:
             ValueError: for steps, geometries or values that do not fit each other.
         """
-        own, texts = dict(self.own), dict(enumerate(self.call.arguments))
-        if own.keys() != (determined := {place for place in texts if varies(texts[place])}):
-            raise ValueError(f"values of arguments {sorted(own)}, not of {sorted(determined)}")
-        places = iter(range(len(texts)))
-        arguments, scratch = [], {}
-        for place, text in texts.items():
-            kind: ArgumentType = argument_type(text)
-            if place not in own:
-                arguments.append(Argument(kind, word_of(next(places))))
-            elif kind == "pointer" and own[place] >= 1:
-                arguments.append(Argument(kind, scratch_word(place)))
-                scratch[place] = int(own[place])
-            elif kind == "pointer":
-                raise ValueError(f"scratch memory of {own[place]} bytes at argument {place}")
+        texts = self.call.arguments
+        arguments = [
+            Argument(argument_type(text), word_of(place)) for place, text in enumerate(texts)
+        ]
+        if [place for place, _ in self.own] != (varying := determined(texts)):
+            raise ValueError(f"values {self.own} for arguments {varying}")
+        scratch = {}
+        for place, value in self.own:
+            if not texts[place].endswith(SCRATCH):
+                arguments[place] = replace(arguments[place], value=value)
+            elif value >= 1:
+                arguments[place] = replace(arguments[place], value=scratch_word(place))
+                scratch[place] = int(value)
             else:
-                arguments.append(Argument(kind, own[place]))
+                raise ValueError(f"scratch memory of {value} bytes at argument {place}")
         steps = self.steps or (KernelStep(self.source.name, self.source.form),)
         sources = (step.of(self.source) for step in steps)
         geometries = self.geometry, *self.further
@@ -455,9 +453,9 @@ VALUE, SCRATCH = "=...", "[scratch]"
 """The ends of the texts of arguments that the configuration determines: a number, and memory."""
 
 
-def varies(text: str) -> bool:
-    """Whether the configuration determines an argument of a `KernelCall`."""
-    return text.endswith((VALUE, SCRATCH))
+def determined(arguments: Sequence[str]) -> list[int]:
+    """The positions of those arguments of a `KernelCall` that the configuration determines."""
+    return [place for place, text in enumerate(arguments) if text.endswith((VALUE, SCRATCH))]
 
 
 def argument_type(text: str) -> ArgumentType:

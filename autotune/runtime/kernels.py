@@ -14,7 +14,7 @@ from autotune.lookup.answer import How
 from autotune.measure.objective import HOT, Objective
 from autotune.problem import SWIGLU, Problem
 from autotune.problem.call import FURTHER, MATRICES, Call, KernelCall, Operand
-from autotune.records.kernel_record import varies, word_of
+from autotune.records.kernel_record import determined, word_of
 from autotune.runtime.arrays import ArrayInfo, MatrixMemory, check_dense
 from autotune.runtime.launcher import Enqueue, Executable
 from autotune.runtime.matmul import KEPT_CALLS, Matmul, Operands
@@ -288,9 +288,12 @@ class TunedKernel:
         self._executables = {plan.main.grid: Executable(runtime.gpu(ordinal), plan, programs)}
         self._checked: set[Any] = set()
         self._bound: dict[Any, Enqueue] = {}
-        # The plan has what the configuration determines.
-        texts = [text for text in call.arguments if not varies(text)]
-        self._names = [text.partition("=")[0] for text in texts]
+        self._words: dict[str, str] = {
+            word_of(place): text.partition("=")[0]
+            for place, text in enumerate(call.arguments)
+            if place not in determined(call.arguments)
+        }
+        self._names = [*self._words.values()]
 
     @property
     def grid(self) -> tuple[int, int, int]:
@@ -393,7 +396,7 @@ class TunedKernel:
         if enqueue is None:
             if len(self._bound) >= KEPT_LAUNCHES:
                 self._bound.clear()
-            words = {word_of(place): value for place, value in enumerate(values)}
+            words = dict(zip(self._words, values, strict=True))
             try:
                 enqueue = self._executable(grid).bind_words(words)
             except struct.error as error:

@@ -161,7 +161,7 @@ def test_text_of_a_record_has_a_line_for_each_of_several_kernels() -> None:
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"own": ((2, 4096),)}, r"values of arguments \[2\], not of \[2, 3\]"),
+        ({"own": ((2, 4096),)}, r"values \(\(2, 4096\),\) for arguments \[2, 3\]"),
         ({"own": ((2, 0), (3, 8))}, "scratch memory of 0 bytes at argument 2"),
         ({"further": ()}, "shorter"),
         (

@@ -35,6 +35,7 @@ from autotune.user_kernels.tunable import KernelTunable
 from autotune.user_kernels.workload import workload
 
 N = 4096
+BAD: Any = "01"
 CONFIG, OTHER = (Config.of("partial", {"TILE": tile}) for tile in (128, 256))
 STEPS = [Step("partial", takes=[0, 2, 3]), Step("total<>", grid=1, block=32, takes=[2, 1, 3])]
 ARGUMENTS: list[Any] = [
@@ -140,7 +141,7 @@ def test_record_of_steps_launches_what_was_tuned() -> None:
     [
         ([], r"name is \[\]; give the name of the kernel, or a list of autotune.Step"),
         (["partial", 7], "name is .*autotune.Step"),
-        (Step("partial", takes="01"), "takes of partial is '01'; give a list of positions"),
+        (Step("partial", takes=BAD), "takes of partial is '01'; give a list of positions"),
         (Step("partial", takes=[-1]), r"takes of partial is \[-1\]; give a list of positions"),
         (["partial", "no kernel"], "name is 'no kernel'"),
         (["partial", "total<;>"], "'total<;>' is not an instance of a kernel"),
