@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
 from itertools import product
 from pathlib import Path
 from typing import Any
@@ -37,23 +36,16 @@ class UserStep(KernelStep):
     """A kernel of the user and its geometry.
 
     Attributes:
+        source: the source of the definition, with this kernel's name and form.
         grid: blocks along x, y and z, or a function that returns them.
         block: threads along x, y and z, or a function that returns them.
         shared: bytes of dynamic shared memory, or a function that returns them.
     """
 
+    source: KernelSource
     grid: Extents
     block: Extents
     shared: SharedBytes
-
-    def geometry(self, config: Config) -> Geometry:
-        """The geometry of its launch; raises as `geometry_of`."""
-        return geometry_of(self.grid, self.block, self.shared, config)
-
-    @property
-    def recorded(self) -> KernelStep:
-        """The step as a record keeps it for all configurations."""
-        return KernelStep(self.name, self.form, self.takes, self.cooperative)
 
 
 @dataclass(frozen=True)
@@ -86,19 +78,13 @@ class UserKernel:
         return self.name.rpartition("::")[2]
 
     @property
-    def plain(self) -> bool:
-        """Whether it is one kernel that takes all arguments, and is not cooperative."""
-        return self.recorded == (KernelStep(self.source.name, self.source.form),)
-
-    @property
     def recorded(self) -> tuple[KernelStep, ...]:
-        """The steps as a record keeps them."""
-        return tuple(step.recorded for step in self.steps)
-
-    @cached_property
-    def sources(self) -> tuple[KernelSource, ...]:
-        """The source of each step."""
-        return tuple(step.of(self.source) for step in self.steps)
+        """The steps as a record keeps them; none for one plain kernel that takes all arguments."""
+        plain = (KernelStep(self.source.name, self.source.form),)
+        steps = tuple(
+            KernelStep(step.name, step.form, step.takes, step.cooperative) for step in self.steps
+        )
+        return () if steps == plain else steps
 
     def geometry(self, config: Config) -> tuple[Geometry, ...]:
         """The launch geometries of a configuration, one for each step.
@@ -107,7 +93,7 @@ class UserKernel:
             UsageError: if a grid, a block or the shared memory is not a size, or its function
                 fails.
         """
-        return tuple(step.geometry(config) for step in self.steps)
+        return tuple(geometry_of(step.grid, step.block, step.shared, config) for step in self.steps)
 
     def fulfils(self, config: Config) -> bool:
         """Whether a configuration fulfils all constraints; raises as `evaluate`."""
@@ -156,40 +142,37 @@ def define_kernel(
     values, compile = checked_parameters(parameters), compile or Compilation()
     require_list("include", compile.include)
     steps = steps_of(name)
-    plain, form = instance_form(steps[0].name, tuple(values), compile.defines)
+    forms = [instance_form(step.name, tuple(values), compile.defines) for step in steps]
     folders = [header_folder(folder) for folder in compile.include]
-    read = read_files(source, plain, folders)
+    read = read_files(source, forms[0][0], folders)
     own = [source.resolve().parent] if isinstance(source, Path) else []
     try:
         options = check_options(compile.options, values)
-        checked = KernelSource(plain, form, *read, compile.defines, options)
+        sources = [
+            KernelSource(plain, form, *read, compile.defines, options) for plain, form in forms
+        ]
     except ValueError as error:
         raise UsageError(f"{error}; rename the file, or change the kernel's name") from error
 
-    def user_step(step: Step) -> UserStep:
-        plain, form = instance_form(step.name, tuple(values), compile.defines)
+    def user_step(step: Step, source: KernelSource) -> UserStep:
         threads = block_extents(block if step.block is None else step.block, values)
         of_call = grid, problem_size, grid_div
         of_step = of_call if step.grid is None else (step.grid, None, None)
         return UserStep(
-            *(plain, form, step.places, bool(step.cooperative)),
+            *(source.name, source.form, step.places, bool(step.cooperative)),
+            source=source,
             grid=grid_extents(*of_step, threads, values),
             block=threads,
             shared=shared if step.shared is None else step.shared,
         )
 
-    kernel = UserKernel(
-        source=checked,
+    return UserKernel(
+        source=sources[0],
         includes=(*own, *folders),
         parameters=values,
         constraints=checked_constraints(constraints or {}),
-        steps=tuple(map(user_step, steps)),
+        steps=tuple(map(user_step, steps, sources)),
     )
-    try:
-        assert kernel.sources
-    except ValueError as error:
-        raise UsageError(str(error)) from error
-    return kernel
 
 
 def reference_kernel(kernel: UserKernel, step: Step, arguments: Sequence[object]) -> UserKernel:
@@ -209,13 +192,18 @@ def reference_kernel(kernel: UserKernel, step: Step, arguments: Sequence[object]
     places = range(len(arguments)) if step.places is None else step.places
     for place in varying(arguments).keys() & set(places):
         raise UsageError(f"{wrong} takes argument {place}, which depends on it; give `takes`")
+    source = replace(kernel.source, name=plain, form=form)
     own = UserStep(
-        *(plain, form, tuple(places), step.cooperative), grid=grid, block=block, shared=shared
+        *(plain, form, tuple(places), step.cooperative),
+        source=source,
+        grid=grid,
+        block=block,
+        shared=shared,
     )
     firsts = {name: values[:1] for name, values in kernel.parameters.items()}
     return replace(
         kernel,
-        source=own.of(kernel.source),
+        source=source,
         parameters=firsts if kernel.source.defines else {},
         constraints={},
         steps=(own,),

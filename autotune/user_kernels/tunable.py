@@ -248,8 +248,7 @@ class KernelTunable(Tunable[KernelRecord]):
         parts: tuple[object, ...] = (sources, source.form, str(self.call), geometries)
         if source.defines or source.options:
             parts = (*parts, source.defines, source.options)
-        if not self.kernel.plain:
-            parts = (*parts, *map(astuple, self.kernel.recorded))
+        parts = (*parts, *map(astuple, self.kernel.recorded))
         if self.metered:
             parts = (*parts, "every trial with its energy")
         if self.verified:
@@ -319,7 +318,8 @@ class KernelTunable(Tunable[KernelRecord]):
                 scratch[place] = int(value)
             else:
                 arguments[place] = replace(arguments[place], value=value)
-        steps = zip(kernel.steps, kernel.sources, kernel.geometry(config), strict=True)
+        geometries = zip(kernel.steps, kernel.geometry(config), strict=True)
+        steps = ((step, step.source, geometry) for step, geometry in geometries)
         return plan_in_order(config, steps, arguments, scratch)
 
     def _own(self, config: Config) -> tuple[tuple[int, OwnValue], ...]:
@@ -366,9 +366,8 @@ class KernelTunable(Tunable[KernelRecord]):
         if kernel.source.size > LARGEST_SOURCE:
             return None
         first, *further = kernel.geometry(config)
-        steps = () if kernel.plain else kernel.recorded
-        own = self._own(config)
-        return KernelLaunch(kernel.source, self.call, first, steps, tuple(further), own)
+        own = kernel.recorded, tuple(further), self._own(config)
+        return KernelLaunch(kernel.source, self.call, first, *own)
 
 
 def _value(number: Computed, config: Config) -> OwnValue:
