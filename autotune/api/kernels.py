@@ -414,12 +414,13 @@ def checked(
     kernel, trials = tunable.kernel, variables_filled(compile, tunable.kernel.source, places)
     legal = [config for config, result in tunable.combinations if not isinstance(result, str)]
     for step in kernel.steps:
+        source = step.of(kernel.source)
         if legal:
             values = in_configuration(arguments, legal[0])
             values = values if step.takes is None else [values[place] for place in step.takes]
-            check_signature(replace(kernel, source=step.source), legal[0], values, arch, places)
+            check_signature(replace(kernel, source=source), legal[0], values, arch, places)
         for config in dict.fromkeys(legal[:1] + (legal[-1:] if kernel.source.defines else [])):
-            trials(step.source.template(config), arch)
+            trials(source.template(config), arch)
     return trials
 
 

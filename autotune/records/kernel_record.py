@@ -294,7 +294,7 @@ class KernelStep:
 
 def plan_in_order(
     config: Config,
-    steps: Iterable[tuple[KernelStep, KernelSource, Geometry]],
+    steps: Iterable[tuple[KernelStep, Template, Geometry]],
     arguments: Sequence[Argument],
     scratch: Mapping[int, int],
 ) -> LaunchPlan:
@@ -305,7 +305,7 @@ def plan_in_order(
 
     Args:
         config: the configuration.
-        steps: each kernel with its source and its geometry.
+        steps: each kernel with its instance and its geometry.
         arguments: those of the call.
         scratch: bytes of the scratch memory among them, by position.
 
@@ -313,13 +313,12 @@ def plan_in_order(
         ValueError: for a step that takes an argument which the call does not have.
     """
     launches = []
-    for step, source, geometry in steps:
+    for step, template, geometry in steps:
         takes = range(len(arguments)) if step.takes is None else step.takes
         if max(takes, default=-1) >= len(arguments):
             raise ValueError(f"{step.name} takes argument {max(takes)} of {len(arguments)}")
         values = tuple(arguments[place] for place in takes)
         sizes = geometry.grid, geometry.block, geometry.shared
-        template = source.template(config)
         launches.append(Launch(template, *sizes, values, cooperative=step.cooperative))
     pieces, offset = [], 0
     for place, size in scratch.items():
@@ -387,9 +386,10 @@ class KernelLaunch:
             else:
                 raise ValueError(f"scratch memory of {value} bytes at argument {place}")
         steps = self.steps or (KernelStep(self.source.name, self.source.form),)
-        sources = (step.of(self.source) for step in steps)
-        geometries = self.geometry, *self.further
-        launched = zip(steps, sources, geometries, strict=True)
+        launched = [
+            (step, step.of(self.source).template(config), geometry)
+            for step, geometry in zip(steps, (self.geometry, *self.further), strict=True)
+        ]
         return plan_in_order(config, launched, arguments, scratch)
 
 

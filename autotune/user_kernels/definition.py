@@ -36,13 +36,11 @@ class UserStep(KernelStep):
     """A kernel of the user and its geometry.
 
     Attributes:
-        source: the source of the definition, with this kernel's name and form.
         grid: blocks along x, y and z, or a function that returns them.
         block: threads along x, y and z, or a function that returns them.
         shared: bytes of dynamic shared memory, or a function that returns them.
     """
 
-    source: KernelSource
     grid: Extents
     block: Extents
     shared: SharedBytes
@@ -154,13 +152,12 @@ def define_kernel(
     except ValueError as error:
         raise UsageError(f"{error}; rename the file, or change the kernel's name") from error
 
-    def user_step(step: Step, source: KernelSource) -> UserStep:
+    def user_step(step: Step, form: tuple[str, str]) -> UserStep:
         threads = block_extents(block if step.block is None else step.block, values)
         of_call = grid, problem_size, grid_div
         of_step = of_call if step.grid is None else (step.grid, None, None)
         return UserStep(
-            *(source.name, source.form, step.places, bool(step.cooperative)),
-            source=source,
+            *(*form, step.places, bool(step.cooperative)),
             grid=grid_extents(*of_step, threads, values),
             block=threads,
             shared=shared if step.shared is None else step.shared,
@@ -171,7 +168,7 @@ def define_kernel(
         includes=(*own, *folders),
         parameters=values,
         constraints=checked_constraints(constraints or {}),
-        steps=tuple(map(user_step, steps, sources)),
+        steps=tuple(map(user_step, steps, forms)),
     )
 
 
@@ -192,18 +189,13 @@ def reference_kernel(kernel: UserKernel, step: Step, arguments: Sequence[object]
     places = range(len(arguments)) if step.places is None else step.places
     for place in varying(arguments).keys() & set(places):
         raise UsageError(f"{wrong} takes argument {place}, which depends on it; give `takes`")
-    source = replace(kernel.source, name=plain, form=form)
     own = UserStep(
-        *(plain, form, tuple(places), step.cooperative),
-        source=source,
-        grid=grid,
-        block=block,
-        shared=shared,
+        *(plain, form, tuple(places), step.cooperative), grid=grid, block=block, shared=shared
     )
     firsts = {name: values[:1] for name, values in kernel.parameters.items()}
     return replace(
         kernel,
-        source=source,
+        source=own.of(kernel.source),
         parameters=firsts if kernel.source.defines else {},
         constraints={},
         steps=(own,),

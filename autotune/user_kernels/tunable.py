@@ -318,8 +318,11 @@ class KernelTunable(Tunable[KernelRecord]):
                 scratch[place] = int(value)
             else:
                 arguments[place] = replace(arguments[place], value=value)
-        geometries = zip(kernel.steps, kernel.geometry(config), strict=True)
-        steps = ((step, step.source, geometry) for step, geometry in geometries)
+        template = kernel.source.template(config)
+        steps = [
+            (step, replace(template, kernel=step.name, form=step.form), geometry)
+            for step, geometry in zip(kernel.steps, kernel.geometry(config), strict=True)
+        ]
         return plan_in_order(config, steps, arguments, scratch)
 
     def _own(self, config: Config) -> tuple[tuple[int, OwnValue], ...]:
