@@ -23,7 +23,8 @@ class Step:
         name=[autotune.Step("partial_sums", takes=[0, 2]),
               autotune.Step("total", takes=[2, 1], grid=1)]
 
-    All steps are verified and timed together. What a step leaves out is that of `tune_kernel`.
+    All steps are verified and timed together. What a step leaves out is that of `tune_kernel`; a
+    reference has a grid and a block of its own.
 
     Attributes:
         name: the kernel, as `name` of `tune_kernel`.

@@ -88,7 +88,7 @@ GRID_SYNC = """
 
 template <int THREADS, int WRONG>
 __global__ void sum_of_blocks(float* out, float* sums) {
-    if (blockIdx.x > 0) __nanosleep(50000);
+    for (int i = 0; blockIdx.x > 0 && i < 5; ++i) __nanosleep(100000);
     if (threadIdx.x == 0) sums[blockIdx.x] = blockIdx.x;
     if (!WRONG) cooperative_groups::this_grid().sync();
     if (blockIdx.x == 0 && threadIdx.x == 0) {
@@ -148,7 +148,6 @@ def check_winners(record: KernelRecord, right: int, trials: int) -> None:
 def test_two_passes_are_timed_and_verified_as_one(device: Device) -> None:
     record = autotune.tune_kernel(**SUM)
     check_winners(record, right=4, trials=12)
-    assert record.best.measurement.time_us > 20  # `partial` sleeps so long
     assert autotune.best_kernel("partial", [*SUM["arguments"][:4], np.int32]) == record
     assert device.name in str(record)
     assert [line.partition(":")[0] for line in record.step_lines] == ["partial", "total"]

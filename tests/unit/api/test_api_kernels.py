@@ -429,6 +429,21 @@ def test_kernels_in_order_are_one_record(runner: OpenedRunner) -> None:
     assert runner.works
 
 
+def test_occupancy_of_kernels_in_order_checks_the_grids_it_knows() -> None:
+    total = autotune.Step("total<>", grid=10_000, block=64, takes=[2, 0, 3], cooperative=True)
+    table = autotune.kernel_occupancy(
+        REDUCTION,
+        [autotune.Step("partial", cooperative=True), total],
+        {"THREADS": [32], "EACH": [1]},
+        block=32,
+        device="h100",
+    )
+    assert [(row.kernel, row.rejection is None) for row in table.rows] == [
+        *(("partial", True), ("total", False))
+    ]
+    assert "10000 blocks of a cooperative launch" in str(table)
+
+
 @pytest.mark.parametrize(
     ("steps", "message"),
     [
