@@ -217,9 +217,14 @@ class KernelBench(BaseBench):
 
     def _bound(self, candidate: Candidate) -> tuple[Run, list[Piece]]:
         """The run of a candidate, and its scratch memory."""
-        pieces = self._scratch.located(candidate.plan)
+        memory, pieces = self._scratch.located(candidate.plan)
         values = {piece.word: piece.offset for piece in pieces}
-        return self._session.bind(candidate)({**self._values, **values}), pieces
+        run = self._session.bind(candidate)({**self._values, **values})
+
+        def run_in_memory(_: object = memory) -> None:
+            run()
+
+        return run_in_memory if pieces else run, pieces
 
     def _restore(self, pieces: Sequence[Piece]) -> None:
         """Enqueues the initial content of all arrays and of scratch memory."""
@@ -273,24 +278,25 @@ NAN = 0xFF
 
 
 class ScratchMemory:
-    """The scratch memory of all candidates. It only grows, as runs stay bound to earlier memory."""
+    """The scratch memory that candidates share: a run keeps what it is bound to."""
 
     def __init__(self, session: Session) -> None:
         self._session = session
-        self._allocations: list[SupportsInt] = []
+        self._memory: SupportsInt = 0
         self._size = 0
 
-    def located(self, plan: LaunchPlan) -> list[Piece]:
-        """The pieces of a plan's workspace, with their addresses as offsets.
+    def located(self, plan: LaunchPlan) -> tuple[SupportsInt, list[Piece]]:
+        """Memory for a plan's workspace, and its pieces with their addresses as offsets.
 
         Raises:
             Exception: `session.MemoryError`, if there is too little memory.
         """
         if plan.workspace > self._size:
-            self._allocations.append(self._session.allocate(PIECE_GAP + plan.workspace))
+            self._memory = self._size = 0  # frees what no run keeps
+            self._memory = self._session.allocate(PIECE_GAP + plan.workspace)
             self._size = plan.workspace
-        start = int(self._allocations[-1]) + PIECE_GAP if plan.pieces else 0
-        return [piece._replace(offset=start + piece.offset) for piece in plan.pieces]
+        start = int(self._memory) + PIECE_GAP
+        return self._memory, [each._replace(offset=start + each.offset) for each in plan.pieces]
 
     def restore(self, pieces: Sequence[Piece]) -> None:
         """Enqueues the initial contents of pieces and of the guards around them."""

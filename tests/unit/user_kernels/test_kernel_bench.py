@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pickle
+import weakref
 from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
@@ -301,3 +302,20 @@ def test_scratch_of_a_larger_candidate_is_guarded_at_its_own_end(
     assert isinstance(large, Measurement)
     assert isinstance(small, Failure)
     assert isinstance(again, Failure)
+
+
+def test_run_keeps_its_scratch_when_others_need_more(monkeypatch: pytest.MonkeyPatch) -> None:
+    def run(at: Pointers) -> None:
+        at.at(SCRATCH, 8)[:] = 1.0
+        right(at)
+
+    bench, session = opened(monkeypatch, {"scratch": run})
+    kept, pieces = bench._bound(with_scratch(8))
+    bench._bound(with_scratch(100_000))
+    larger = weakref.ref(bench._scratch._memory)
+    bench._bound(with_scratch(200_000))
+    assert larger() is None  # no run keeps it
+    bench._restore(pieces)
+    kept()
+    session.synchronize()
+    assert bench._scratch.stray(pieces) is None
