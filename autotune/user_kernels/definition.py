@@ -193,13 +193,14 @@ def reference_kernel(kernel: UserKernel, step: Step, arguments: Sequence[object]
         *(plain, form, tuple(places), step.cooperative), grid=grid, block=block, shared=shared
     )
     firsts = {name: values[:1] for name, values in kernel.parameters.items()}
-    return replace(
-        kernel,
-        source=own.of(kernel.source),
-        parameters=firsts if kernel.source.defines else {},
-        constraints={},
-        steps=(own,),
-    )
+    parameters = firsts if kernel.source.defines else {}
+    try:
+        source = own.of(kernel.source)
+    except ValueError as error:
+        raise UsageError(f"reference: {error}") from error
+    naive = replace(kernel, source=source, parameters=parameters, constraints={}, steps=(own,))
+    checked_arguments(naive, arguments)
+    return naive
 
 
 def checked_arguments(kernel: UserKernel, arguments: Sequence[Any]) -> list[Any]:

@@ -200,8 +200,13 @@ def test_signature_is_checked_with_the_values_of_a_configuration() -> None:
 NAIVE = Step("naive<float>", grid=8, block=(32, 4), takes=[0, 1])
 
 
+def naive_kernel(step: Step = NAIVE, **changes: Any) -> UserKernel:
+    defined = kernel(**changes)
+    return reference_kernel(defined, step, checked_arguments(defined, ARGUMENTS))
+
+
 def test_naive_kernel_has_one_configuration_and_its_geometry() -> None:
-    naive = reference_kernel(kernel(), NAIVE, ARGUMENTS)
+    naive = naive_kernel()
     (config,) = naive.combinations()
     (geometry,) = naive.geometry(config)
     assert (str(config), geometry.grid, geometry.block) == ("naive", (8, 1, 1), (32, 4, 1))
@@ -209,8 +214,7 @@ def test_naive_kernel_has_one_configuration_and_its_geometry() -> None:
 
 
 def test_naive_kernel_has_the_first_value_of_each_macro() -> None:
-    macros = Compilation(defines=True)
-    naive = reference_kernel(kernel("partial", compile=macros), NAIVE, ARGUMENTS)
+    naive = naive_kernel(name="partial", compile=Compilation(defines=True))
     (config,) = naive.combinations()
     assert naive.source.template(config).macros == (("TILE", "128"),)
 
@@ -228,7 +232,19 @@ def test_naive_kernel_that_depends_on_parameters_is_refused(
     change: dict[str, Any], message: str
 ) -> None:
     with pytest.raises(UsageError, match=f"the reference naive.*{message}"):
-        reference_kernel(kernel(), replace(NAIVE, **change), ARGUMENTS)
+        naive_kernel(replace(NAIVE, **change))
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"takes": [0, 4]}, "naive takes argument 4; there are 4, counted from 0"),
+        ({"name": "naive<;>"}, "reference: 'naive<;>' is not an instance of a kernel 'naive'"),
+    ],
+)
+def test_naive_kernel_that_cannot_be_is_refused(change: dict[str, Any], message: str) -> None:
+    with pytest.raises(UsageError, match=message):
+        naive_kernel(replace(NAIVE, **change))
 
 
 def test_hash_knows_a_naive_kernel_from_the_first_configuration() -> None:
