@@ -44,6 +44,7 @@ if TYPE_CHECKING:
     from autotune.tuning.options import Search
     from autotune.user_kernels.results import Verification
     from autotune.user_kernels.source import Compilation
+    from autotune.user_kernels.steps import Scratch, Step
     from autotune.version import __version__ as __version__
 
 __all__ = [
@@ -54,8 +55,10 @@ __all__ = [
     "Policy",
     "Problem",
     "Record",
+    "Scratch",
     "Search",
     "Shapes",
+    "Step",
     "Texture",
     "UntunedWarning",
     "Verification",
@@ -81,6 +84,7 @@ __all__ = [
     "warmup",
 ]
 
+
 # The module of each name.
 _HOMES = {
     "Compilation": "user_kernels.source",
@@ -90,9 +94,11 @@ _HOMES = {
     "Policy": "settings",
     "Problem": "problem",
     "Record": "records",
+    "Scratch": "user_kernels.steps",
     "Search": "tuning.options",
     "Shapes": "api.shapes",
     "Texture": "cuda.textures",
+    "Step": "user_kernels.steps",
     "UntunedWarning": "runtime",
     "Verification": "user_kernels.results",
     "__version__": "version",
@@ -112,6 +118,8 @@ _HOMES = {
     "tune_kernel": "api.kernels",
     "warmup": "api.matmul",
 }
+
+
 # Names that are modules. `torch` is not in `__all__`, as PyTorch may not be installed.
 _MODULES = {
     "device": "device",

@@ -42,7 +42,13 @@ from autotune.user_kernels.arguments import (
 )
 from autotune.user_kernels.checks import Places, check_signature, variables_filled
 from autotune.user_kernels.compilation import compiling, with_compiler
-from autotune.user_kernels.definition import UserKernel, define_kernel
+from autotune.user_kernels.definition import (
+    UserKernel,
+    checked_arguments,
+    define_kernel,
+    reference_kernel,
+    steps_of,
+)
 from autotune.user_kernels.geometry import Divisor, Extents, SharedBytes
 from autotune.user_kernels.host_comparison import compared_on_host
 from autotune.user_kernels.results import (
@@ -54,6 +60,7 @@ from autotune.user_kernels.results import (
 )
 from autotune.user_kernels.source import Compilation, Source
 from autotune.user_kernels.space import Constraints
+from autotune.user_kernels.steps import Step, for_reference, in_configuration, varying
 from autotune.user_kernels.table import KernelTable, occupancy_table
 from autotune.user_kernels.tunable import (
     KernelTunable,
@@ -73,7 +80,6 @@ QUICK_TRIALS = 25
 """Trials of a quick search. On twelve recorded spaces 20 trials reach 87.5 % of the best speed, 50
 reach 96.0 %, after which a search stops by itself."""
 
-
 VALUES = {"search": Search, "compile": Compilation, "verify": Verification}
 """The keywords of `tune_kernel` whose values hold further options."""
 
@@ -81,16 +87,16 @@ VALUES = {"search": Search, "compile": Compilation, "verify": Verification}
 @naming(**VALUES)
 def tune_kernel(
     source: Source,
-    name: str,
+    name: str | Step | Sequence[str | Step],
     parameters: Mapping[str, Sequence[Value]],
     *,
     arguments: Sequence[object],
     constants: ContentOf | None = None,
-    reference: Reference | None = None,
+    reference: Reference | Step | None = None,
     grid: Extents | None = None,
     block: Extents | None = None,
     problem_size: Extents | None = None,
-    grid_div: Sequence[Divisor] | None = None,
+    grid_div: Sequence[Divisor | None] | None = None,
     shared: SharedBytes = 0,
     constraints: Constraints | None = None,
     compile: Compilation | None = None,
@@ -113,19 +119,24 @@ def tune_kernel(
         name: the kernel: `transpose`, a template that takes the parameters in their order, or
             `transpose<float, TILE>` with explicit template arguments; `saxpy<>` is not a template.
             `scale(float*, int)` chooses an overload. A parameter that the kernel does not take
-            affects `grid`, `block` and `shared` only.
+            affects `grid`, `block` and `shared` only. Several kernels that run in order as one, or
+            one with a cooperative launch, are a list of `autotune.Step`. The record is called after
+            the first.
         parameters: the values of each parameter: whole numbers, booleans, words such as `float4`,
             or floats, which only macros can be.
         arguments: arrays of NumPy, PyTorch, CuPy or PyCUDA, NumPy numbers and structures, and
             `autotune.Texture`s, in the kernel's order. Arrays are copied to the measuring process,
-            in C or Fortran order as they lie.
+            in C or Fortran order as they lie. `autotune.Scratch` is memory whose contents nobody
+            checks. A function of the parameters returns a NumPy number that depends on the
+            configuration.
         constants: arrays or NumPy numbers for `__constant__` variables, by their names in C++, such
             as `{"filters::weights": array}`. What a smaller array leaves keeps its initial value.
         reference: called with the arguments; returns for each the expected array, or None if the
             kernel must leave it unchanged. Outputs that the reference does not read start with
             other contents for the kernel, such as NaN. A list of the expected arrays may stand in
-            its place. None verifies against the results of the first configuration that runs, which
-            the record names as `verified`.
+            its place, or a `Step` without tuned parameters: a kernel of the same source, which runs
+            once on the same arguments. None verifies against the results of the first configuration
+            that runs. The record names either as `verified`.
         grid: blocks: a number, or two or three along x, y and z; or a function that returns them
             for a mapping from the names of the parameters to their values. Texts can stand for
             functions: Python expressions in the parameters, such as `"ceil(4096 / TILE)"`.
@@ -133,8 +144,8 @@ def tune_kernel(
             block_size_z.
         problem_size: in place of `grid`, the size of the problem along x, y and z.
         grid_div: for each axis what a block covers of that: a text such as `"TILE"`, a number, a
-            list of them that are multiplied, or a function of the parameters; by default its
-            threads.
+            list of them that are multiplied, or a function of the parameters; by default, and for
+            an axis that is missing, its threads.
         shared: bytes of dynamic shared memory (`extern __shared__`), or a function returning them.
         constraints: functions of the parameters, or texts such as `"TILE * ROWS <= 1024"`, by a
             short reason or as a list. A configuration is rejected under the first reason whose
@@ -179,12 +190,14 @@ def tune_kernel(
     )
     settings.refuse_frozen(f"cannot tune {kernel.name}")
     limited = _limited(search or Search(), began)
+    arguments = checked_arguments(kernel, arguments)
     hosts = on_hosts(arguments)
     tunable = _tunable(kernel, hosts, constants, metrics, limited)
     if verify is None:
         tunable = replace(tunable, verified=NOT_VERIFIED)
     else:
         verify.require(hosts, reference)
+        _answers(tunable, reference, arguments)  # refuses what cannot be a reference
     store = Store(files.ensure(settings.cache_dir()))
     if (recorded := replayed(device, tunable)) is not None:
         return replay(tunable, recorded, store, limited, progress)
@@ -193,11 +206,9 @@ def tune_kernel(
         *(kernel.name, arguments, reference, verify, constants),
         partial(_first_values, kernel),
     )
-    first = reference is None and verify is not None
-    verify = verify or DEFAULT_VERIFICATION
     record = _measured(
         *(tunable, expected, store, limited, hosts, constants_of(constants)),
-        *(device, verify, first, progress),
+        *(device, reference, verify, progress),
     )
     if limited.recording is not None:
         save_recording(record, store, Path(limited.recording))
@@ -224,10 +235,21 @@ def _tunable(
         kernel,
         call_of(kernel.name, arguments, constants),
         launch_arguments(arguments),
+        varying(arguments),
         metrics=check_metrics(metrics, kernel.parameters),
         score=search.score if isinstance(search.score, Score) else None,
         metered=search.meters_trials,
     )
+
+
+def _answers(
+    tunable: KernelTunable, reference: Reference | Step | None, arguments: Sequence[object]
+) -> KernelTunable | None:
+    """The kernel whose results stand in for a reference; None with one."""
+    if isinstance(reference, Step):
+        naive = reference_kernel(tunable.kernel, reference, arguments)
+        return replace(tunable, kernel=naive, varying={})
+    return tunable if reference is None else None
 
 
 def _measured(
@@ -238,18 +260,19 @@ def _measured(
     arguments: Sequence[object],
     constants: Mapping[str, Array],
     device: DeviceLike,
-    verify: Verification,
-    first: bool,
+    reference: Reference | Step | None,
+    verify: Verification | None,
     progress: ProgressLike,
 ) -> KernelRecord:
-    """The record of a search on a GPU; with `first` the first results are the reference.
+    """The record of a search on a GPU.
 
     The worker process starts and the first configurations compile while the reference runs.
     """
     index, resolved = targets.measuring(device, str(tunable))
     from autotune.user_kernels import bench
 
-    limit, exact = verify.time_limit, resolved if resolved.knows_clusters else None
+    limit = (verify or DEFAULT_VERIFICATION).time_limit
+    exact = resolved if resolved.knows_clusters else None
     with ExitStack() as opened:
         nothing = Workload(tunable.call, tunable.arguments, ())
         runner = bench.open_kernel_runner(nothing, index, time_limit=limit, device=exact)
@@ -269,9 +292,12 @@ def _measured(
             check()
             runner.switch_to(work, bench.seconds_limit(work, limit))
 
-        if first:
+        answers = None
+        if verify is not None and (answers := _answers(tunable, reference, arguments)):
             hand_over(work := expected())
-            hand_over(work := stand_in(tunable, work, runner, compile, verify))
+            if answers is not tunable:
+                checked(answers, arguments, constants, resolved.arch, compile, places)
+            hand_over(work := stand_in(answers, work, runner, compile, verify))
             tunable = replace(tunable, verified=work.verified)
         # The runner's process may still start.
         origin = _origin(tunable, devices.driver_version() or runner.driver, places)
@@ -284,7 +310,7 @@ def _measured(
                 compile=compile,
                 origin=origin,
                 observer=observer,
-                begin=None if first else lambda: hand_over(expected()),
+                begin=None if answers else lambda: hand_over(expected()),
             )
 
 
@@ -326,8 +352,9 @@ def best_kernel(
 
     Args:
         name: the kernel, with or without template arguments.
-        arguments: as for `tune_kernel`; the contents of arrays do not matter.
-        constants: likewise.
+        arguments: as for `tune_kernel`; the contents of arrays do not matter. The place of a
+            function takes the type that it returns, such as `numpy.int32`.
+        constants: as for `tune_kernel`; their contents do not matter.
         device: as for `tune_kernel`, or any GPU.
 
     Raises:
@@ -346,7 +373,7 @@ def best_kernel(
 @naming(compile=Compilation)
 def kernel_occupancy(
     source: Source,
-    name: str,
+    name: str | Step | Sequence[str | Step],
     parameters: Mapping[str, Sequence[Value]],
     *,
     block: Extents | None = None,
@@ -380,9 +407,11 @@ def kernel_occupancy(
     resolved = targets.resolve(device)
     targets.check_compilable(resolved)
     kernel = with_compiler(kernel, resolved.arch)
-    tunable = KernelTunable(kernel, KernelCall(kernel.name, ()))
+    steps = tuple(replace(step, takes=None) for step in kernel.steps)
+    tunable = KernelTunable(replace(kernel, steps=steps), KernelCall(kernel.name, ()))
+    any_grid = [place for place, step in enumerate(steps_of(name)) if grid is step.grid is None]
     with compiling(kernel) as (compiled, _):
-        return occupancy_table(tunable, resolved, compiled, jobs=jobs, any_grid=grid is None)
+        return occupancy_table(tunable, resolved, compiled, jobs=jobs, any_grid=any_grid)
 
 
 def tune_recording(
@@ -409,7 +438,7 @@ def tune_recording(
 def work_of(
     name: str,
     arguments: Sequence[object],
-    reference: Reference | None,
+    reference: Reference | Step | None,
     verify: Verification | None,
     constants: ContentOf | None = None,
     first_values: Callable[[], Mapping[str, Value]] = dict,
@@ -419,7 +448,7 @@ def work_of(
     hosts = on_hosts(arguments)
     if verify is None:
         return replace(unverified(name, hosts, constants), verified=NOT_VERIFIED)
-    if reference is None:
+    if reference is None or isinstance(reference, Step):
         return unverified(name, hosts, constants)
 
     def own(*values: Mapping[str, Value]) -> Reference:
@@ -429,8 +458,11 @@ def work_of(
 
     if not verify.by_configuration:
         return compared_on_host(workload(name, hosts, own(), verify, constants), verify)
-    work = workload(name, hosts, own(first_values()), verify, constants)
-    return compared_on_host(work, verify, lambda config: run_reference(own(config.values), hosts))
+    work, given = (
+        workload(name, hosts, own(first_values()), verify, constants),
+        for_reference(hosts),
+    )
+    return compared_on_host(work, verify, lambda config: run_reference(own(config.values), given))
 
 
 def _first_values(kernel: UserKernel) -> Mapping[str, Value]:
@@ -470,13 +502,19 @@ def checked(
         UsageError: for another signature, a macro that the source changes, or a variable that
             nothing fills.
     """
-    kernel = tunable.kernel
-    legal = kernel.space.configs
-    if legal:
-        first = legal[0]
-        check_signature(kernel.at(first), first, arguments, arch, places(first), constants)
-    for config in dict.fromkeys([*legal[:1], *(legal[-1:] if kernel.source.defines else ())]):
-        compile(kernel.template(config), arch)
+    kernel, legal = tunable.kernel, tunable.kernel.space.configs
+    if not legal:
+        return
+    first = legal[0]
+    own = kernel.at(first)
+    ends = dict.fromkeys([*legal[:1], *(legal[-1:] if kernel.source.defines else ())])
+    for at, step in enumerate(kernel.steps):
+        values = in_configuration(arguments, first)
+        values = values if step.takes is None else [values[place] for place in step.takes]
+        single = replace(own, source=step.of(own.source), steps=(step,))
+        check_signature(single, first, values, arch, places(first), constants)
+        for config in ends:
+            compile(kernel.template(config, at), arch)
 
 
 def filled(

@@ -290,17 +290,23 @@ def _tuned(
     if ordinal is None:
         ordinal = own.driver.current() or 0
     gpu, plan = own.gpu(ordinal).device, launch.plan(entry.config)
+    programs = []
     with unpacked(launch.source) as (folder, folders):
-        program = compiler.compile(
-            plan.main.template,
-            gpu.arch,
-            sources=folder,
-            includes=folders,
-            cache=settings.cache_dir(),
-        )
-    if isinstance(program, CompileFailure):
-        raise AutotuneError(f"{entry.config} does not compile for {gpu.arch}: {program.reason}")
-    return TunedKernel(own, ordinal, launch.call, plan, program, constants_of(constants))
+        for step in plan.launches:
+            program = compiler.compile(
+                step.template,
+                gpu.arch,
+                sources=folder,
+                includes=folders,
+                cache=settings.cache_dir(),
+            )
+            if isinstance(program, CompileFailure):
+                raise AutotuneError(
+                    f"{entry.config} does not compile for {gpu.arch}: {program.reason}"
+                )
+            programs.append(program)
+    contents = constants_of(constants)
+    return TunedKernel(own, ordinal, launch.call, plan, *programs, constants=contents)
 
 
 def warmup(

@@ -317,8 +317,8 @@ def has_dependent_launch(device: Device) -> bool:
 def dependent_launches(plan: LaunchPlan, device: Device, first: bool = False) -> tuple[bool, ...]:
     """The dependence of each launch of a plan: whether it is a dependent launch.
 
-    Where the device has them, the second and later launches always are, as they follow a kernel of
-    the same plan. The first is one if the caller asks for it.
+    Where the device and the plan have them, the second and later launches always are, as they
+    follow a kernel of the same plan. The first is one if the caller asks for it.
 
     Raises:
         UsageError: for `first` on a device without them.
@@ -330,4 +330,4 @@ def dependent_launches(plan: LaunchPlan, device: Device, first: bool = False) ->
             f"programmatic dependent launch needs compute capability 9.0; {device.name} has "
             f"{major}.{minor}: call without `dependent`"
         )
-    return first, *[available] * (len(plan.launches) - 1)
+    return first, *[available and plan.dependent] * (len(plan.launches) - 1)

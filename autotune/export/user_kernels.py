@@ -18,14 +18,14 @@ from autotune.export.library import CompiledKernels, check_ptx, portable_ptx, pt
 from autotune.export.tables import kernel_indices, kernels
 from autotune.export.text import check_name, comment, comment_text, filled, numbers, table
 from autotune.families.config import Value
-from autotune.families.plan import ArgumentType, Launch
+from autotune.families.plan import Argument, ArgumentType, Launch, LaunchPlan
 from autotune.files.decoding import is_macro_name
 from autotune.measure import targets
 from autotune.measure.devices import DeviceLike
 from autotune.measure.objective import HOT, Objective, ObjectiveText, objective_named
 from autotune.problem.call import KernelCall
 from autotune.records import KernelRecord, Store
-from autotune.records.kernel_record import KernelEntry, argument_type
+from autotune.records.kernel_record import KernelEntry, argument_type, determined
 from autotune.user_kernels.source import unpacked
 
 
@@ -36,14 +36,19 @@ class ExportedKernel:
     Attributes:
         record: the record.
         entry: the exported configuration.
-        launch: its launch.
-        program: its machine code.
+        plan: its launches.
+        programs: their machine code.
     """
 
     record: KernelRecord
     entry: KernelEntry
-    launch: Launch
-    program: Program
+    plan: LaunchPlan
+    programs: tuple[Program, ...]
+
+    @property
+    def launches(self) -> tuple[tuple[Launch, Program], ...]:
+        """Every launch with its program, in their order."""
+        return tuple(zip(self.plan.launches, self.programs, strict=True))
 
     @property
     def call(self) -> KernelCall:
@@ -68,7 +73,7 @@ class KernelLibrary(CompiledKernels):
     @property
     def launches(self) -> tuple[tuple[Launch, Program], ...]:
         """Every launch with its program."""
-        return tuple((kernel.launch, kernel.program) for kernel in self.kernels)
+        return tuple(launch for kernel in self.kernels for launch in kernel.launches)
 
     @property
     def calls(self) -> dict[KernelCall, tuple[ExportedKernel, ...]]:
@@ -109,7 +114,11 @@ def gather_kernels(
     library = KernelLibrary(name, devices, tuple(kernels))
     if not ptx:
         return library
-    sources = {kernel.program.key: kernel.entry.launchable().source for kernel in kernels}
+    sources = {
+        program.key: kernel.entry.launchable().source
+        for kernel in kernels
+        for program in kernel.programs
+    }
 
     def compile(program: Program) -> bytes | CompileFailure:
         with unpacked(sources[program.key]) as (folder, includes):
@@ -127,19 +136,22 @@ def gather_kernels(
 def _compiled(record: KernelRecord, objective: Objective) -> ExportedKernel:
     entry = record.best_by(objective)
     assert isinstance(entry, KernelEntry)
-    recorded = entry.launchable()
-    launch, arch = recorded.plan(entry.config).main, record.device.arch
+    recorded, programs = entry.launchable(), []
+    plan, arch = recorded.plan(entry.config), record.device.arch
     with unpacked(recorded.source) as (folder, includes):
-        program = compiler.compile(
-            launch.template, arch, cache=settings.cache_dir(), sources=folder, includes=includes
-        )
-    if isinstance(program, CompileFailure):
-        raise AutotuneError(f"{entry.config} does not compile for {arch}: {program.reason}")
-    return ExportedKernel(record, entry, launch, program)
+        for launch in plan.launches:
+            program = compiler.compile(
+                launch.template, arch, cache=settings.cache_dir(), sources=folder, includes=includes
+            )
+            if isinstance(program, CompileFailure):
+                raise AutotuneError(f"{entry.config} does not compile for {arch}: {program.reason}")
+            programs.append(program)
+    return ExportedKernel(record, entry, plan, tuple(programs))
 
 
 _WORD = re.compile(r"[\w:<>*& ]+")
 """A word that cannot call a function: the name of a type or of a value."""
+
 UNCHOSEN = "define CALL as the number of a call below"
 
 _C_TYPES: dict[ArgumentType, str] = {
@@ -150,13 +162,31 @@ _C_TYPES: dict[ArgumentType, str] = {
 
 
 def kernel_project(library: KernelLibrary) -> dict[str, bytes]:
-    """The header and the source of a C library, by their names."""
+    """The header and the source of a C library, by their names.
+
+    Raises:
+        UsageError: for an argument that the configuration determines, or other kernels on one
+            device than on another.
+    """
+    for call, exported in library.calls.items():
+        if places := determined(call.arguments):
+            raise UsageError(
+                f"format c cannot export {call}: {call.arguments[places[0]]} differs by "
+                "configuration; give cubin or json, which state it, or tune with arrays and numbers"
+            )
+        if len({tuple(step.arguments for step in each.plan.launches) for each in exported}) > 1:
+            raise UsageError(
+                f"format c cannot export {call} with other kernels on some devices: give devices"
+            )
     functions = library.functions
     prototypes = [
         f"{_comment(call, exported)}\n{_prototype(call, functions[call])};"
         for call, exported in library.calls.items()
     ]
-    bodies = [_body(number, call, functions[call]) for number, call in enumerate(library.calls)]
+    bodies = [
+        _body(number, exported[0], functions[call])
+        for number, (call, exported) in enumerate(library.calls.items())
+    ]
     source = {
         "KERNELS": kernels(library),
         "TABLES": _launches(library),
@@ -218,11 +248,24 @@ def kernel_document(library: KernelLibrary, files: Mapping[str, str]) -> dict[st
             "params": kernel.entry.config.values,
             "time_us": kernel.entry.measurement.time_us,
             "verified": kernel.record.verified,
-            "launch": launch_json(kernel.launch, kernel.program),
+            **_launches_json(kernel),
         }
         for kernel in library.kernels
     ]
     return {**head(library), "kernels": programs_json(library, files), "calls": calls}
+
+
+def _launches_json(kernel: ExportedKernel) -> dict[str, object]:
+    """The single launch, or all in their order with the scratch memory that they share."""
+    launches = [
+        launch_json(launch, program) | ({"cooperative": True} if launch.cooperative else {})
+        for launch, program in kernel.launches
+    ]
+    scratch = [piece._asdict() for piece in kernel.plan.pieces]
+    return {
+        **({"launch": launches[0]} if len(launches) == 1 else {"launches": launches}),
+        **({"workspace": kernel.plan.workspace, "scratch": scratch} if scratch else {}),
+    }
 
 
 def _filled(template: str, library: KernelLibrary, **parts: str) -> bytes:
@@ -231,20 +274,24 @@ def _filled(template: str, library: KernelLibrary, **parts: str) -> bytes:
 
 
 def _launches(library: KernelLibrary) -> str:
-    """A table of launches for each call."""
+    """A table for each call, with the launches of each device in their order."""
     indices = kernel_indices(library)
 
-    def row(kernel: ExportedKernel) -> str:
-        launch, device = kernel.launch, library.devices.index(kernel.device)
+    def row(kernel: ExportedKernel, launch: Launch, program: Program) -> str:
+        device = library.devices.index(kernel.device)
         sizes = (
             f"{{{', '.join(f'{size}u' for size in sizes)}}}"
             for sizes in (launch.grid, launch.block)
         )
-        first = numbers(device, indices[kernel.program.key])
-        return f"{{{first}, {', '.join(sizes)}, {launch.shared}u}}"
+        first = numbers(device, indices[program.key])
+        return f"{{{first}, {', '.join(sizes)}, {launch.shared}u, {int(launch.cooperative)}}}"
 
     return "\n\n".join(
-        table("Launch", f"LAUNCHES_{number}", map(row, exported))
+        table(
+            "Launch",
+            f"LAUNCHES_{number}",
+            (row(kernel, *launch) for kernel in exported for launch in kernel.launches),
+        )
         for number, exported in enumerate(library.calls.values())
     )
 
@@ -268,20 +315,28 @@ def _c_type(text: str) -> str:
     return "const void *" if isinstance(type, int) else _C_TYPES[type]
 
 
-def _body(number: int, call: KernelCall, function: str) -> str:
-    """The function that launches a call."""
-    addresses = [
-        f"{'(void *)' if isinstance(argument_type(text), int) else '&'}argument{place}"
-        for place, text in enumerate(call.arguments)
-    ] or ["NULL"]
-    table = f"LAUNCHES_{number}"
+def _body(number: int, kernel: ExportedKernel, function: str) -> str:
+    """The function that launches a call; all devices have the same kernels in the same order."""
+    table, launches = f"LAUNCHES_{number}", kernel.plan.launches
+    arrays, names = [], []
+    for place, launch in enumerate(launches):
+        addresses = [_address(argument) for argument in launch.arguments] or ["NULL"]
+        arrays.append(f"    void *arguments{place}[] = {{{', '.join(addresses)}}};\n")
+        names.append(f"arguments{place}")
     return (
-        f"{_prototype(call, function)} {{\n"
-        f"    void *arguments[] = {{{', '.join(addresses)}}};\n"
+        f"{_prototype(kernel.call, function)} {{\n"
+        f"{''.join(arrays)}"
+        f"    void **arguments[] = {{{', '.join(names)}}};\n"
         f"    const int count = (int)(sizeof {table} / sizeof *{table});\n"
-        f"    return launched({table}, count, arguments, stream);\n"
+        f"    return launched({table}, count, {len(launches)}, arguments, stream);\n"
         "}"
     )
+
+
+def _address(argument: Argument) -> str:
+    """The address of an argument in C; a structure is passed by it."""
+    word = str(argument.value).replace(" ", "")
+    return f"(void *){word}" if isinstance(argument.type, int) else f"&{word}"
 
 
 def _choice(kernels: Sequence[ExportedKernel]) -> list[str]:
@@ -297,12 +352,20 @@ def _choice(kernels: Sequence[ExportedKernel]) -> list[str]:
 
 
 def _macros(kernel: ExportedKernel) -> list[str]:
-    launch, name = kernel.launch, re.sub(r"\W", "_", kernel.entry.config.family).upper()
-    sizes = {
-        **{f"{name}_GRID_{axis}": size for axis, size in zip("XYZ", launch.grid, strict=True)},
-        **{f"{name}_BLOCK_{axis}": size for axis, size in zip("XYZ", launch.block, strict=True)},
-        f"{name}_SHARED": launch.shared,
-    }
+    sizes: dict[str, int] = {}
+    for launch in kernel.plan.launches:
+        name = re.sub(r"\W", "_", launch.template.kernel.rpartition("::")[2]).upper()
+        if f"{name}_SHARED" in sizes:
+            raise UsageError(
+                f"format h has one launch a kernel, {kernel.call} has several of {name}"
+            )
+        sizes |= {
+            f"{name}_GRID_{axis}": size for axis, size in zip("XYZ", launch.grid, strict=True)
+        }
+        sizes |= {
+            f"{name}_BLOCK_{axis}": size for axis, size in zip("XYZ", launch.block, strict=True)
+        }
+        sizes[f"{name}_SHARED"] = launch.shared
     values: Mapping[str, Value] = kernel.entry.config.values | sizes
     for macro, value in values.items():
         if not is_macro_name(macro) or (isinstance(value, str) and not _WORD.fullmatch(value)):

@@ -345,7 +345,8 @@ class Struct:
 class Launch:
     """One kernel launch: grid and block as (x, y, z), dynamic shared memory in bytes.
 
-    `cluster` is the number of blocks of a cluster, as the kernel declares it.
+    `cluster` is the number of blocks of a cluster, as the kernel declares it. In a `cooperative`
+    launch all blocks are resident at once, so that they can wait for each other.
     """
 
     template: Template
@@ -354,6 +355,7 @@ class Launch:
     shared: int
     arguments: tuple[Argument, ...]
     cluster: int = 1
+    cooperative: bool = False
 
     @property
     def threads(self) -> int:
@@ -417,6 +419,20 @@ class Alignment:
         return cls.of(problem.leading_dimensions, (0, 0, 0), sizes, strides)
 
 
+class Piece(NamedTuple):
+    """A part of the workspace, whose address a word of the launches stands for.
+
+    Attributes:
+        word: the word.
+        offset: bytes from the start of the workspace.
+        size: bytes.
+    """
+
+    word: str
+    offset: int
+    size: int
+
+
 @dataclass(frozen=True)
 class LaunchPlan:
     """The launches of a configuration, in their order on one stream.
@@ -429,6 +445,9 @@ class LaunchPlan:
         product: index of the main launch; others copy operands before it or add up its results.
         local_memory: whether the launches may use local memory; in built-in kernels it means that
             registers spill.
+        dependent: whether a launch may start before the one before it ends (programmatic dependent
+            launch), as its kernel waits by itself.
+        pieces: parts of the workspace that have words of their own.
     """
 
     config: Config
@@ -437,6 +456,8 @@ class LaunchPlan:
     counters: int = 0
     product: int = 0
     local_memory: bool = False
+    dependent: bool = True
+    pieces: tuple[Piece, ...] = ()
 
     @property
     def main(self) -> Launch:

@@ -152,7 +152,7 @@ GUARDS = 64 * GUARD
 """Bytes that the guards of all buffers take at most."""
 
 
-class Scratch:
+class Workspace:
     """A growing vector of 4-byte words, always of the length last requested, so that a write past
     its end hits the guard."""
 
@@ -238,7 +238,7 @@ class Operands:
         self.scale_of_c = 1.0
         self.scale_a, self.scale_b = (scale.allocated(session) for scale in scales)
         self.reference = session.allocate(reference)
-        self._workspace, self._counters = Scratch(session), Scratch(session)
+        self._workspace, self._counters = Workspace(session), Workspace(session)
 
     @property
     def workspace(self) -> GuardedMatrix:

@@ -34,6 +34,7 @@ PCI_LENGTH = 32
 
 Run = Callable[[], None]
 """Enqueues all launches of one computation on the session's stream."""
+
 Dim3 = tuple[int, int, int]
 
 S = TypeVar("S", bound="Session")
@@ -56,6 +57,7 @@ class LoadedKernel:
         stream: address of the CUstream.
         shared: dynamic shared memory in bytes.
         dependent: whether launches are dependent (programmatic dependent launch).
+        cooperative: whether all blocks of a launch are resident at once; it is not dependent then.
     """
 
     cuda: Any
@@ -65,6 +67,7 @@ class LoadedKernel:
     stream: int
     shared: int
     dependent: bool
+    cooperative: bool = False
 
     def enqueue(self, grid: Dim3, block: Dim3, *arguments: int | float | bytes) -> None:
         """Enqueues one launch."""
@@ -90,10 +93,14 @@ class LoadedKernel:
         configuration.blockDimX, configuration.blockDimY, configuration.blockDimZ = block
         configuration.sharedMemBytes = self.shared
         configuration.hStream = self.stream
-        if self.dependent:
+        if self.dependent or self.cooperative:
             kinds, attribute = self.cuda.CUlaunchAttributeID, self.cuda.CUlaunchAttribute()
-            attribute.id = kinds.CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION
-            attribute.value.programmaticStreamSerializationAllowed = 1
+            if self.cooperative:
+                attribute.id = kinds.CU_LAUNCH_ATTRIBUTE_COOPERATIVE
+                attribute.value.cooperative = 1
+            else:
+                attribute.id = kinds.CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION
+                attribute.value.programmaticStreamSerializationAllowed = 1
             configuration.attrs, configuration.numAttrs = [attribute], 1
         return configuration
 
@@ -235,7 +242,12 @@ class Session(ABC):
         dependents = dependent_launches(candidate.plan, self.device)
         kernels = [
             self.load(
-                program, launch.parameters, launch.shared, dependent=dependent, constants=constants
+                program,
+                launch.parameters,
+                launch.shared,
+                dependent=dependent,
+                cooperative=launch.cooperative,
+                constants=constants,
             )
             for program, launch, dependent in zip(
                 candidate.programs, launches, dependents, strict=True
@@ -271,6 +283,7 @@ class Session(ABC):
         *,
         dependent: bool = False,
         constants: Constants | None = None,
+        cooperative: bool = False,
     ) -> LoadedKernel:
         """Loads a program's kernel, with parameters of these types, for launches on the stream.
 
@@ -279,6 +292,7 @@ class Session(ABC):
             types: types of the kernel's parameters.
             shared: dynamic shared memory in bytes.
             dependent: whether launches are dependent (programmatic dependent launch).
+            cooperative: whether all blocks of a launch are resident at once.
             constants: the contents of variables, which no kernel can write, so that they are
                 uploaded once; each has to live until then.
         """
@@ -294,7 +308,8 @@ class Session(ABC):
         function = checked(cuda.cuModuleGetFunction(module, program.symbol.encode()))
         limit = cuda.CUfunction_attribute.CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
         checked(cuda.cuFuncSetAttribute(function, limit, shared))
-        return LoadedKernel(cuda, checked, function, types, self.stream, shared, dependent)
+        bound = types, self.stream, shared, dependent, cooperative
+        return LoadedKernel(cuda, checked, function, *bound)
 
 
 NON_BLOCKING = 1  # CU_STREAM_NON_BLOCKING: no implicit order with the legacy default stream

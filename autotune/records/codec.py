@@ -29,6 +29,7 @@ from autotune.families.plan import Resources
 from autotune.files import checksum
 from autotune.files.decoding import (
     Code,
+    Count,
     Name,
     QualifiedName,
     Score,
@@ -49,6 +50,8 @@ from autotune.records.kernel_record import (
     KernelLaunch,
     KernelRecord,
     KernelSource,
+    KernelStep,
+    OwnValue,
 )
 from autotune.records.record import (
     BEST_FIRST,
@@ -61,7 +64,6 @@ from autotune.records.record import (
 from autotune.roofline import least_hot_seconds
 
 SCHEMA = 2
-
 
 UNSEALED = 1
 """The schema before checksums; it is still read."""
@@ -109,6 +111,8 @@ class _KernelEntryFields(_EntryFields):
     params: dict[str, Value] | UnsetType = UNSET
     launch: Geometry | None = None
     source: KernelSource | None = None
+    further: tuple[Geometry, ...] = ()
+    own: tuple[tuple[Count, OwnValue], ...] = ()
     metrics: dict[Name, float] = field(default_factory=dict)
     score: Score | None = None
 
@@ -124,6 +128,7 @@ class _CallFields:
     arguments: tuple[Name, ...]
     constants: tuple[Name, ...] = ()
     source: KernelSource | None = None
+    steps: tuple[KernelStep, ...] = ()
     verified: Text = ""
 
     def entry(self, entry: Entry, written: _KernelEntryFields, call: KernelCall) -> KernelEntry:
@@ -134,7 +139,8 @@ class _CallFields:
             return made
         if fault := source.fault:
             raise ValueError(fault)
-        launch = KernelLaunch(source, call, written.launch)
+        geometries = written.launch, self.steps, written.further
+        launch = KernelLaunch(source, call, *geometries, written.own)
         launch.plan(entry.config)  # a form or an argument that does not fit is refused
         return replace(made, launch=launch)
 
@@ -278,6 +284,7 @@ def _kernel_fields(record: KernelRecord) -> dict[str, object]:
         "arguments": list(record.call.arguments),
         **({"constants": list(record.call.constants)} if record.call.constants else {}),
         **({} if launch is None or launch.source.fault else {"source": launch.source.fields}),
+        **({"steps": [*map(asdict, launch.steps)]} if launch and launch.steps else {}),
         **({"verified": record.verified} if record.verified else {}),
     }
 
@@ -294,18 +301,22 @@ def _entry_fields(entry: Entry, best: Entry) -> dict[str, object]:
 
 
 def _launch_fields(entry: Entry, best: Entry) -> dict[str, object]:
-    """The geometry of a user kernel's entry, its source where the best has another, its metrics and
-    its score."""
+    """The geometries of a user kernel's entry, its source where the best has another, its values of
+    arguments, its metrics and its score."""
     if not isinstance(entry, KernelEntry) or not isinstance(best, KernelEntry):
         return {}
     own: dict[str, object] = {"metrics": dict(entry.metrics)} if entry.metrics else {}
     own |= {} if entry.score is None else {"score": entry.score}
-    if entry.launch is None or best.launch is None:
+    launch, first = entry.launch, best.launch
+    if launch is None or first is None or launch.steps != first.steps:
         return own
-    source, launch = entry.launch.source, {"launch": asdict(entry.launch.geometry)}
-    if source == best.launch.source:
-        return launch | own
-    return own if source.fault else {**launch, "source": source.fields, **own}
+    if launch.source != first.source:
+        if launch.source.fault:
+            return own
+        own = {"source": launch.source.fields, **own}
+    own |= {"further": [*map(asdict, launch.further)]} if launch.further else {}
+    own |= {"own": launch.own} if launch.own else {}
+    return {"launch": asdict(launch.geometry), **own}
 
 
 def _entries(written: Sequence[_EntryFields]) -> tuple[Entry, ...]:
@@ -321,7 +332,6 @@ def _entry(written: _EntryFields, place: int) -> Entry:
 
 ROOFLINE_SHARE = 0.25
 """The share of the roofline's bound that every time exceeds."""
-
 
 LEAST_US = 0.05
 """Microseconds that every run takes: 200 cycles at 3 GHz take 0.067."""

@@ -12,10 +12,11 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass, fields, replace
 from hashlib import sha256
+from math import prod
 from pathlib import Path, PurePosixPath
 from posixpath import dirname, join, normpath
 from string import Formatter
@@ -25,7 +26,15 @@ from msgspec import Meta
 
 from autotune.errors import NotFoundError
 from autotune.families.config import Config
-from autotune.families.plan import SCALARS, Argument, ArgumentType, Launch, LaunchPlan, Template
+from autotune.families.plan import (
+    SCALARS,
+    Argument,
+    ArgumentType,
+    Launch,
+    LaunchPlan,
+    Piece,
+    Template,
+)
 from autotune.files import decoding, temporary_folder
 from autotune.files.decoding import shown
 from autotune.measure.objective import winner
@@ -43,6 +52,7 @@ _PATH = re.compile(decoding.PATH)
 _NAME = re.compile(decoding.QUALIFIED)
 
 CompilerName = Literal["nvrtc", "nvcc"]
+
 LaunchMacro = Literal[
     "kernel_tuner",
     "grid_size_x",
@@ -52,6 +62,7 @@ LaunchMacro = Literal[
     "block_size_y",
     "block_size_z",
 ]
+
 LAUNCH_MACROS: tuple[LaunchMacro, ...] = get_args(LaunchMacro)
 """The macros that Kernel Tuner defines besides the parameters: 1, the blocks of the grid and the
 threads of a block."""
@@ -283,25 +294,136 @@ class Geometry:
     block: Extents3
     shared: Annotated[int, Meta(ge=0, le=2**20)]
 
+    def __str__(self) -> str:
+        grid, block = (" x ".join(map(str, sizes)) for sizes in (self.grid, self.block))
+        return f"{grid} blocks of {block} threads, {self.shared} bytes of shared memory"
+
+
+@dataclass(frozen=True)
+class KernelStep:
+    """A kernel among several that are launched in order.
+
+    Attributes:
+        name: the kernel's name in C++.
+        form: an instance of it, as that of a `KernelSource`.
+        takes: the positions of the call's arguments that it takes, in its order; None for all.
+        cooperative: whether all blocks of its launch are resident at once.
+    """
+
+    name: str
+    form: str
+    takes: tuple[Annotated[int, Meta(ge=0)], ...] | None = None
+    cooperative: bool = False
+
+    def of(self, source: KernelSource) -> KernelSource:
+        """The kernel with the files of another of the same source; raises as `KernelSource`."""
+        return replace(source, name=self.name, form=self.form)
+
+    def instance(self, source: KernelSource, config: Config, geometry: Geometry) -> Template:
+        """The template instance of a configuration, from a kernel of the same source."""
+        template = source.template(config, geometry)
+        return replace(template, kernel=self.name, form=self.form)
+
+
+def plan_in_order(
+    config: Config,
+    steps: Iterable[tuple[KernelStep, Template, Geometry]],
+    arguments: Sequence[Argument],
+    scratch: Mapping[int, int],
+) -> LaunchPlan:
+    """The launches of a user kernel, each after the end of the one before it.
+
+    The main launch is that with the most threads in its grid. Local memory is allowed: a user
+    kernel may use it on purpose.
+
+    Args:
+        config: the configuration.
+        steps: each kernel with its instance and its geometry.
+        arguments: those of the call.
+        scratch: bytes of the scratch memory among them, by position.
+
+    Raises:
+        ValueError: for a step that takes an argument which the call does not have.
+    """
+    launches = []
+    for step, template, geometry in steps:
+        takes = range(len(arguments)) if step.takes is None else step.takes
+        if max(takes, default=-1) >= len(arguments):
+            raise ValueError(f"{step.name} takes argument {max(takes)} of {len(arguments)}")
+        values = tuple(arguments[place] for place in takes)
+        sizes = geometry.grid, geometry.block, geometry.shared
+        launches.append(Launch(template, *sizes, values, cooperative=step.cooperative))
+    pieces, offset = [], 0
+    for place, size in scratch.items():
+        pieces.append(Piece(scratch_word(place), offset, size))
+        offset += size + PIECE_GAP + -size % PIECE_GAP
+    main = max(launches, key=lambda launch: prod(launch.grid) * launch.threads)
+    return LaunchPlan(
+        config,
+        tuple(launches),
+        workspace=offset,
+        product=launches.index(main),
+        local_memory=True,
+        dependent=False,
+        pieces=tuple(pieces),
+    )
+
+
+PIECE_GAP = 4096
+"""Bytes between two pieces of scratch memory, at least; the start of each is a multiple of it."""
+
+OwnValue = int | float
+"""A number that a configuration determines, as the driver takes it, or bytes of scratch memory."""
+
 
 @dataclass(frozen=True)
 class KernelLaunch:
-    """One configuration of a user kernel, with all that launching it takes."""
+    """One configuration of a user kernel, with all that launching it takes.
+
+    Attributes:
+        source: the source; its kernel is launched where there are no steps.
+        call: the types of the arguments.
+        geometry: the geometry of the first launch.
+        steps: the kernels of all launches in order; none for the source's own kernel.
+        further: the geometries of the second and later launches.
+        own: what the configuration determines of the arguments, by their positions: numbers, and
+            the bytes of scratch memory.
+    """
 
     source: KernelSource
     call: KernelCall
     geometry: Geometry
+    steps: tuple[KernelStep, ...] = ()
+    further: tuple[Geometry, ...] = ()
+    own: tuple[tuple[int, OwnValue], ...] = ()
 
     def plan(self, config: Config) -> LaunchPlan:
-        """The single launch; its pointers and numbers are words, `argument 0` and so on."""
-        arguments = tuple(
-            Argument(argument_type(text), word_of(place))
-            for place, text in enumerate(self.call.arguments)
-        )
-        geometry = self.geometry
-        template = self.source.template(config, geometry)
-        launch = Launch(template, geometry.grid, geometry.block, geometry.shared, arguments)
-        return LaunchPlan(config, (launch,), local_memory=True)
+        """The launches; pointers and numbers that a caller gives are words, `argument 0` and so on.
+
+        Raises:
+            ValueError: for steps, geometries or values that do not fit each other.
+        """
+        texts = self.call.arguments
+        arguments = [
+            Argument(argument_type(text), word_of(place)) for place, text in enumerate(texts)
+        ]
+        if [place for place, _ in self.own] != (varying := determined(texts)):
+            raise ValueError(f"values {self.own} for arguments {varying}")
+        scratch = {}
+        for place, value in self.own:
+            if not texts[place].endswith(SCRATCH):
+                arguments[place] = replace(arguments[place], value=value)
+            elif value >= 1:
+                arguments[place] = replace(arguments[place], value=scratch_word(place))
+                scratch[place] = int(value)
+            else:
+                raise ValueError(f"scratch memory of {value} bytes at argument {place}")
+        steps = self.steps or (KernelStep(self.source.name, self.source.form),)
+        launched = [
+            (step, step.of(self.source).template(config, geometry), geometry)
+            for step, geometry in zip(steps, (self.geometry, *self.further), strict=True)
+        ]
+        return plan_in_order(config, launched, arguments, scratch)
 
 
 @dataclass(frozen=True)
@@ -355,6 +477,20 @@ def word_of(place: int) -> str:
     return f"argument {place}"
 
 
+def scratch_word(place: int) -> str:
+    """The word of a plan for the scratch memory at a position."""
+    return f"scratch {place}"
+
+
+VALUE, SCRATCH = "=...", "[scratch]"
+"""The ends of the texts of arguments that the configuration determines: a number, and memory."""
+
+
+def determined(arguments: Sequence[str]) -> list[int]:
+    """The positions of those arguments of a `KernelCall` that the configuration determines."""
+    return [place for place, text in enumerate(arguments) if text.endswith((VALUE, SCRATCH))]
+
+
 _STRUCTURE = re.compile(r"struct(\d{1,5})\{")
 
 
@@ -393,8 +529,8 @@ class KernelRecord(TuningRecord):
 
     Attributes:
         call: the kernel's name and its arguments.
-        verified: the configuration whose results stood in for a reference; empty with a reference;
-            `NOT_VERIFIED` if nothing was compared.
+        verified: the configuration, or the kernel, whose results stood in for a reference; empty
+            with a reference; `NOT_VERIFIED` if nothing was compared.
     """
 
     entries: tuple[KernelEntry, ...]
@@ -402,10 +538,6 @@ class KernelRecord(TuningRecord):
     verified: str = ""
 
     FOLDER: ClassVar[str] = "kernels"
-
-    def __str__(self) -> str:
-        text = super().__str__()
-        return f"{text}, {NOT_VERIFIED}" if self.verified == NOT_VERIFIED else text
 
     @property
     def title(self) -> str:
@@ -416,6 +548,25 @@ class KernelRecord(TuningRecord):
     def slug(self) -> str:
         """The call's slug."""
         return self.call.slug
+
+    def __str__(self) -> str:
+        """The lines of every record, that nothing was verified, and each of several kernels."""
+        text = super().__str__()
+        if self.verified == NOT_VERIFIED:
+            text = f"{text}, {NOT_VERIFIED}"
+        return "\n".join([text, *self.step_lines])
+
+    @property
+    def step_lines(self) -> tuple[str, ...]:
+        """The name and geometry of each of several kernels, in their order."""
+        launch = self.best.launch
+        if launch is None or not launch.steps:
+            return ()
+        geometries = launch.geometry, *launch.further
+        return tuple(
+            f"{step.name}: {geometry}{', cooperative' if step.cooperative else ''}"
+            for step, geometry in zip(launch.steps, geometries, strict=True)
+        )
 
     @property
     def names(self) -> tuple[str, ...]:

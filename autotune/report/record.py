@@ -375,6 +375,15 @@ def _provenance(run: Provenance) -> str:
     )
 
 
+def _verified(record: KernelRecord) -> str:
+    """The configuration, or the other kernel of the source, that stood in for a reference, or that
+    nothing was verified."""
+    if record.verified == NOT_VERIFIED:
+        return "not verified: the results were compared with nothing"
+    own = record.verified.partition(":")[0] == record.best.config.family
+    return f"against {record.verified}: no reference" if own else f"against {record.verified}"
+
+
 def _kernel_facts(record: KernelRecord) -> Facts:
     """The best configuration of a user kernel, its time and its resources."""
     best = record.best
@@ -388,14 +397,8 @@ def _kernel_facts(record: KernelRecord) -> Facts:
         *_energy_facts(measured, None, ""),
         *_least_energy_facts(record, best.config),
         ("config", str(best.config)),
+        *(("launch", line) for line in record.step_lines),
         *_occupancy_facts(best),
         *_accuracy_facts(best),
-        *_verification_facts(record),
+        *([("verified", _verified(record))] if record.verified else []),
     ]
-
-
-def _verification_facts(record: KernelRecord) -> Facts:
-    """The configuration that stood in for a reference, or that nothing was verified."""
-    if record.verified == NOT_VERIFIED:
-        return [("verified", "not verified: the results were compared with nothing")]
-    return [("verified", f"against {record.verified}: no reference")] if record.verified else []

@@ -26,7 +26,7 @@ from autotune.problem.call import (
     Operand,
     dtype_text,
 )
-from autotune.records.kernel_record import structure_bytes, word_of
+from autotune.records.kernel_record import determined, structure_bytes, word_of
 from autotune.runtime.arrays import ArrayInfo, MatrixMemory, check_dense, is_dense
 from autotune.runtime.launcher import Enqueue, Executable, Gpu
 from autotune.runtime.matmul import KEPT_CALLS, Matmul, Operands
@@ -51,10 +51,8 @@ if TYPE_CHECKING:
 KEPT_LAUNCHES = 256
 """Calls of a user kernel with the same addresses and numbers that stay bound."""
 
-
 _BITS = {"uint8": 1, "uint16": 2}
 """Recorded element types that stand for any type of as many bytes, which NumPy may lack."""
-
 
 _LAUNCH_WORDS = {
     *(operand.argument for operand in FURTHER),
@@ -274,13 +272,14 @@ def _check_pointer(operand: Operand, address: int, problem: Problem) -> None:
 
 
 class TunedKernel:
-    """A user kernel in one configuration, loaded on a GPU. Calling it launches it.
+    """A user kernel in one configuration, loaded on a GPU. Calling it launches it, or several
+    kernels in their order.
 
     Attributes:
         call: the arguments that it was tuned for.
         config: the values of its parameters.
-        plan: its launch.
-        program: the machine code, with its registers and shared memory.
+        plan: its launches; grid, block and shared memory below are those of the main one.
+        program: the machine code of that, with its registers and shared memory.
     """
 
     def __init__(
@@ -289,18 +288,24 @@ class TunedKernel:
         ordinal: int,
         call: KernelCall,
         plan: LaunchPlan,
-        program: Program,
+        *programs: Program,
         constants: Mapping[str, NDArray[Any]] | None = None,
     ) -> None:
         if constants:
-            program = _filled(program, constants, runtime.gpu(ordinal))
-        self.call, self.plan, self.program = call, plan, program
+            gpu = runtime.gpu(ordinal)
+            programs = tuple(_filled(program, constants, gpu) for program in programs)
+        self.call, self.plan, self.program = call, plan, programs[plan.product]
         self.config: Config = plan.config
-        self._runtime, self._ordinal = runtime, ordinal
-        self._executables = {plan.main.grid: Executable(runtime.gpu(ordinal), plan, [program])}
+        self._runtime, self._ordinal, self._programs = runtime, ordinal, programs
+        self._executables = {plan.main.grid: Executable(runtime.gpu(ordinal), plan, programs)}
         self._checked: set[Any] = set()
         self._bound: dict[Any, Enqueue] = {}
-        self._names = [text.partition("=")[0] for text in call.arguments]
+        self._words: dict[str, str] = {
+            word_of(place): text.partition("=")[0]
+            for place, text in enumerate(call.arguments)
+            if place not in determined(call.arguments)
+        }
+        self._names = [*self._words.values()]
 
     @property
     def grid(self) -> tuple[int, int, int]:
@@ -323,7 +328,7 @@ class TunedKernel:
         stream: Any = None,
         grid: tuple[int, int, int] | None = None,
     ) -> None:
-        """Enqueues one launch on the caller's current stream, and does not wait for it.
+        """Enqueues its launches on the caller's current stream, and does not wait for them.
 
         Args:
             arguments: for each array that it was tuned with an array of the same type, shape and
@@ -331,19 +336,24 @@ class TunedKernel:
                 DLPack or `__cuda_array_interface__`; an array of structures may be one of bytes,
                 with a last axis for the bytes of a structure. For each number a number, for each
                 structure one of NumPy with the same fields, for each texture the handle of a
-                texture object.
+                texture object. Scratch memory and numbers that depend on the configuration are left
+                out.
             stream: another stream: one of these libraries, or its handle.
-            grid: blocks along x, y and z for arrays of other shapes, which are then not compared.
+            grid: blocks along x, y and z for arrays of other shapes, which are then not compared;
+                not for several kernels.
 
         Raises:
             ArrayError: for another number of arguments, another type or shape, an array with gaps
-                or on another device, or a number that its type does not hold.
+                or on another device, a number that its type does not hold, or a grid for several
+                kernels.
             RunnerError: if the driver refuses the launch.
         """
         if len(arguments) != len(self._names):
             raise ArrayError(
                 f"{self.call} takes {len(self._names)} arguments, not {len(arguments)}"
             )
+        if grid is not None and len(self.plan.launches) > 1:
+            raise ArrayError(f"{self.call} has several kernels; call it without grid")
         arrays: list[Any] = []
         values: list[int | float | bytes] = []
         for place, argument in enumerate(arguments):
@@ -408,7 +418,7 @@ class TunedKernel:
         if enqueue is None:
             if len(self._bound) >= KEPT_LAUNCHES:
                 self._bound.clear()
-            words = {word_of(place): value for place, value in enumerate(values)}
+            words = dict(zip(self._words, values, strict=True))
             try:
                 enqueue = self._executable(grid).bind_words(words)
             except struct.error as error:
@@ -421,7 +431,7 @@ class TunedKernel:
         if executable is None:
             launch = replace(self.plan.main, grid=grid)
             plan = replace(self.plan, launches=(launch,))
-            executable = Executable(self._runtime.gpu(self._ordinal), plan, [self.program])
+            executable = Executable(self._runtime.gpu(self._ordinal), plan, self._programs)
             self._executables[grid] = executable
         return executable
 

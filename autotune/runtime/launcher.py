@@ -35,17 +35,25 @@ _LAUNCH = ctypes.CFUNCTYPE(ctypes.c_int, *[ctypes.c_void_p] * 4)
 # CUlaunchConfig of cuda.h: grid, block, shared memory, stream, attributes and their number.
 _CONFIGURATION = struct.Struct("@7I4xPPI4x")
 
-# CUlaunchAttribute of cuda.h, which has 64 bytes for a value:
-# CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION = 1. Configurations hold its address.
+# CUlaunchAttribute of cuda.h, which has 64 bytes for a value. Configurations hold the address of
+# CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION = 1 or CU_LAUNCH_ATTRIBUTE_COOPERATIVE = 1.
 _DEPENDENT = ctypes.create_string_buffer(struct.pack("@i4xi60x", 6, 1))
+_COOPERATIVE = ctypes.create_string_buffer(struct.pack("@i4xi60x", 2, 1))
 
 
 def configuration(
-    grid: Sequence[int], block: Sequence[int], shared: int, stream: int, dependent: bool = False
+    grid: Sequence[int],
+    block: Sequence[int],
+    shared: int,
+    stream: int,
+    dependent: bool = False,
+    cooperative: bool = False,
 ) -> ctypes.Array[ctypes.c_char]:
     """The launch configuration that `Driver.launch` takes. Nothing changes it later, so threads may
-    share it. A `dependent` kernel may start before its predecessor on the stream has ended."""
-    attributes = (ctypes.addressof(_DEPENDENT), 1) if dependent else (0, 0)
+    share it. A `dependent` kernel may start before its predecessor on the stream has ended. All
+    blocks of a `cooperative` launch, which is not dependent, are resident at once."""
+    attribute = _DEPENDENT if dependent else _COOPERATIVE
+    attributes = (ctypes.addressof(attribute), 1) if dependent or cooperative else (0, 0)
     packed = _CONFIGURATION.pack(*grid, *block, shared, stream, *attributes)
     return ctypes.create_string_buffer(packed, len(packed))
 
@@ -416,9 +424,11 @@ class Executable:
         return BoundGemm(ordinal, self._gpu.in_context(start), single)
 
     def bind_words(self, values: Values) -> Enqueue:
-        """The plan, which needs no scratch memory, bound to the values of its words."""
-        bound = self._bound(values, dependent_launches(self.plan, self._gpu.device))
-        return self._gpu.in_context(in_order(bound))
+        """The plan bound to the values of its words, except for those of scratch memory."""
+        dependents = dependent_launches(self.plan, self._gpu.device)
+        if self.plan.workspace:
+            return self._in_scratch(values, dependents)
+        return self._gpu.in_context(in_order(self._bound(values, dependents)))
 
     def _bound(
         self, values: Values, dependents: Sequence[bool]
@@ -443,6 +453,7 @@ class Executable:
                 if enqueue is None:
                     workspace, counters = scratch
                     complete = {**values, "workspace": workspace, "counters": counters}
+                    complete |= {piece.word: workspace + piece.offset for piece in plan.pieces}
                     enqueue = bound[scratch] = in_order(self._bound(complete, dependents))
                 enqueue(stream)
 
@@ -475,7 +486,8 @@ class _LoadedLaunch:
 
     def _configure(self, dependent: bool, stream: int) -> ctypes.Array[ctypes.c_char]:
         launch = self._launch
-        configured = configuration(launch.grid, launch.block, launch.shared, stream, dependent)
+        shape = launch.grid, launch.block, launch.shared
+        configured = configuration(*shape, stream, dependent, launch.cooperative)
         return self._configurations[dependent].setdefault(stream, configured)
 
     def _encode(self, tensor_map: TensorMap, values: Values) -> bytes:

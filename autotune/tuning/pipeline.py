@@ -10,6 +10,7 @@ from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Se
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass, replace
 from itertools import islice
+from math import prod
 from threading import get_ident
 from time import monotonic
 
@@ -26,31 +27,23 @@ from autotune.tuning.trials import Trial
 
 Ready = tuple[Config, Candidate | Failure]
 
-
 Spare = Callable[[Callable[[Config], bool]], Config | None]
-
 
 Prepared = Generator[Ready, None, None]
 
-
 Compiled = Future[Program | CompileFailure]
-
 
 Measure = Callable[[Runner, Candidate], Trial | None]
 
-
 KEPT = 1024
 """Programs kept in memory: those of a whole search, 50 MB."""
-
 
 READY = 4
 """Candidates under way besides those that compile, so that the next is ready before the device is.
 Each is proposed without the outcomes of the others, so more would cost trials."""
 
-
 GROWTH = 2
 """Growth of the window when the device waits for the compiler."""
-
 
 WINDOW = 12
 """Candidates under way where outcomes have no noise. It does not depend on the number of cores, so
@@ -319,7 +312,6 @@ def _first_ready(waiting: Sequence[_Slot], deadline: float) -> int | None:
 
 Compile = Callable[[Template, str], Program | CompileFailure]
 
-
 SPILL_LIMIT = 40
 """Bytes a thread that a kernel may spill, stores and loads together, and still be tried: a register
 or two kept until a tile's end. Timing decides better about so little."""
@@ -373,6 +365,19 @@ def with_cluster(launch: Launch, program: Program) -> Launch:
     return replace(launch, cluster=size) if size in CLUSTER_SIZES else launch
 
 
+def crowded(launch: Launch, resources: Resources, device: Device) -> str | None:
+    """Why the blocks of a cooperative launch cannot all be resident, with the numbers; None if they
+    can."""
+    resident = resources.occupancy(device, launch.cluster).blocks_per_sm
+    blocks, most = prod(launch.grid), resident * device.sms
+    if not launch.cooperative or blocks <= most:
+        return None
+    return (
+        f"{blocks} blocks of a cooperative launch, {device.name} holds {most} at once "
+        f"({resident} on each of {device.sms} SMs)"
+    )
+
+
 def _refused(launch: Launch, program: Program) -> Failure | None:
     refusal = program.bounds.refusal(launch)
     if refusal is None:
@@ -393,7 +398,8 @@ def _spilled(program: Program) -> Failure | None:
 def _over_budget(resources: Resources, launch: Launch, device: Device) -> Failure | None:
     resident = resources.occupancy(device, launch.cluster)
     if resident.blocks_per_sm:
-        return None
+        detail = crowded(launch, resources, device)
+        return Failure("resources", f"{launch.template.kernel}: {detail}") if detail else None
     return Failure(
         "resources",
         f"{launch.template.kernel}: no block fits an SM of {device.name}: "

@@ -18,8 +18,9 @@ from autotune.errors import UsageError
 from autotune.families.plan import SCALARS, Argument
 from autotune.problem.call import ArrayText, KernelCall, dtype_text, shortened
 from autotune.problem.vendor import obstacle
-from autotune.records.kernel_record import word_of
+from autotune.records.kernel_record import SCRATCH, VALUE, scratch_word, word_of
 from autotune.user_kernels.results import Array, column_major, in_memory_order
+from autotune.user_kernels.steps import Computed, Scratch
 
 ContentOf = Mapping[str, Any]
 """The contents of `__constant__` variables: a NumPy array or number by each name in C++."""
@@ -72,6 +73,12 @@ def _text(where: str, argument: object) -> str:
         return str(ArrayText(dtype_text(argument.dtype), argument.shape, column_major(argument)))
     if isinstance(argument, np.generic) and _legal(argument.dtype):
         return f"{dtype_text(argument.dtype)}={_value(argument)}"
+    if isinstance(argument, Scratch):
+        return f"{argument.element.name}{SCRATCH}"
+    if isinstance(argument, Computed) and argument.dtype is not None:
+        return f"{argument.dtype.name}{VALUE}"
+    if isinstance(argument, type) and issubclass(argument, np.generic):
+        return f"{np.dtype(argument).name}{VALUE}"
     if foreign(argument):
         return str(described(argument, where))
     raise UsageError(
@@ -125,6 +132,10 @@ def _argument(place: int, argument: object) -> Argument:
         return Argument("pointer", word_of(place))
     if isinstance(argument, Texture):
         return Argument("u64", word_of(place))
+    if isinstance(argument, Scratch):
+        return Argument("pointer", scratch_word(place))
+    if isinstance(argument, Computed) and argument.dtype is not None:
+        return Argument(SCALARS[argument.dtype.name], 0)
     assert isinstance(argument, np.generic)
     name = argument.dtype.name
     if argument.dtype.kind in "cV":

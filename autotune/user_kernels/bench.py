@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from typing import Any, TypeVar
+from typing import Any, SupportsInt, TypeVar
 
+import numpy as np
 from numpy.typing import NDArray
 
 from autotune import settings
 from autotune.device import Device
 from autotune.errors import RunnerError
+from autotune.families.plan import LaunchPlan, Piece
 from autotune.measure.bench import BaseBench, Ready, Rematch
 from autotune.measure.gpu_runner import GpuRunner
 from autotune.measure.measurement import Failure, Measurement
@@ -20,8 +22,9 @@ from autotune.measure.session import Run, Session, open_session
 from autotune.measure.timing import hopeless_us
 from autotune.measure.verify import Passed
 from autotune.measure.worker import PendingBench
-from autotune.records.kernel_record import NOT_VERIFIED
+from autotune.records.kernel_record import NOT_VERIFIED, PIECE_GAP
 from autotune.user_kernels.guarded_arrays import (
+    PATTERN,
     DeviceComparison,
     GuardedArray,
     copies_bytes,
@@ -137,6 +140,7 @@ class KernelBench(BaseBench):
                 f"has {free / 2**30:.1f} GiB free; give smaller arrays"
             )
         self._arrays = [GuardedArray(session, buffer) for buffer in work.buffers]
+        self._scratch = ScratchMemory(session)
         self._values = {array.buffer.name: array.address for array in self._arrays}
         self._textures = {word: session.texture(texture) for word, texture in work.textures.items()}
         self._values |= {word: texture.handle for word, texture in self._textures.items()}
@@ -173,8 +177,8 @@ class KernelBench(BaseBench):
         """The contents that a run leaves in each array; it is compared with nothing."""
 
         def run() -> list[NDArray[Any]] | Failure:
-            enqueue = self._session.bind(candidate, self._constants)(self._values)
-            self._restore()
+            enqueue, pieces = self._bound(candidate)
+            self._restore(pieces)
             enqueue()
             self._session.synchronize()
             return self._read(GuardedArray.content)
@@ -193,18 +197,30 @@ class KernelBench(BaseBench):
 
     def _prepared(self, candidate: Candidate, enough_us: float = math.inf) -> Ready | Failure:
         def prepared() -> Ready | Failure:
-            run = self._session.bind(candidate, self._constants)(self._values)
-            passed = self._checked(run, enough_us)
+            run, pieces = self._bound(candidate)
+            passed = self._checked(run, pieces, enough_us)
             return passed if isinstance(passed, Failure) else (run, passed)
 
         return self._guarded(prepared)
 
-    def _restore(self, *, written_only: bool = False) -> None:
-        """Enqueues that all arrays have their initial contents again, or those that a correct
-        kernel has changed."""
+    def _bound(self, candidate: Candidate) -> tuple[Run, list[Piece]]:
+        """The run of a candidate, and its scratch memory."""
+        memory, pieces = self._scratch.located(candidate.plan)
+        values = {piece.word: piece.offset for piece in pieces}
+        run = self._session.bind(candidate, self._constants)({**self._values, **values})
+
+        def run_in_memory(_: object = memory) -> None:
+            run()
+
+        return run_in_memory if pieces else run, pieces
+
+    def _restore(self, pieces: Sequence[Piece], *, written_only: bool = False) -> None:
+        """Enqueues that scratch memory and all arrays have their initial contents again, or those
+        arrays that a correct kernel has changed."""
         for array in self._arrays:
             if not written_only or array.buffer.free or array.buffer.expected is not None:
                 array.restore()
+        self._scratch.restore(pieces)
 
     def _read(self, read: Callable[[GuardedArray], T | Failure]) -> list[T] | Failure:
         """The answers of all arrays after a run, or the first failure."""
@@ -225,12 +241,12 @@ class KernelBench(BaseBench):
         answers = self._read(read)
         return answers if isinstance(answers, Failure) else [*filter(None, answers)]
 
-    def _checked(self, run: Run, enough_us: float) -> Passed | Failure:
+    def _checked(self, run: Run, pieces: Sequence[Piece], enough_us: float) -> Passed | Failure:
         """Compares the results of `RUNS` runs, or of one that takes longer than `enough_us`."""
         agreements: list[Agreement] = []
         times = []
         for repeated in range(RUNS):
-            self._restore(written_only=bool(repeated))
+            self._restore(pieces, written_only=bool(repeated))
             start = self._session.mark()
             run()
             end = self._session.mark()
@@ -239,6 +255,8 @@ class KernelBench(BaseBench):
             checked = self._agreements() if self._verified else []
             if isinstance(checked, Failure):
                 return checked
+            if (stray := self._scratch.stray(pieces)) is not None:
+                return stray
             agreements = checked
             if times[-1] > enough_us:
                 break
@@ -258,3 +276,47 @@ class KernelBench(BaseBench):
 def _error_share(agreement: Agreement) -> float:
     """The error as a share of what is allowed."""
     return agreement.error / agreement.allowed if agreement.allowed else 0.0
+
+
+NAN = 0xFF
+"""Byte of scratch memory before a run: NaN in any floating-point type, -1 in a whole number."""
+
+
+class ScratchMemory:
+    """The scratch memory that candidates share: a run keeps what it is bound to."""
+
+    def __init__(self, session: Session) -> None:
+        self._session = session
+        self._memory: SupportsInt = 0
+        self._size = 0
+
+    def located(self, plan: LaunchPlan) -> tuple[SupportsInt, list[Piece]]:
+        """Memory for a plan's workspace, and its pieces with their addresses as offsets.
+
+        Raises:
+            Exception: `session.MemoryError`, if there is too little memory.
+        """
+        if plan.workspace > self._size:
+            self._memory = self._size = 0  # frees what no run keeps
+            self._memory = self._session.allocate(PIECE_GAP + plan.workspace)
+            self._size = plan.workspace
+        start = int(self._memory) + PIECE_GAP
+        return self._memory, [each._replace(offset=start + each.offset) for each in plan.pieces]
+
+    def restore(self, pieces: Sequence[Piece]) -> None:
+        """Enqueues the initial contents of pieces and of the guards around them."""
+        for _, address, size in pieces:
+            self._session.fill(address - PIECE_GAP, PATTERN, PIECE_GAP, 1)
+            self._session.fill(address, NAN, size, 1)
+            self._session.fill(address + size, PATTERN, PIECE_GAP, 1)
+
+    def stray(self, pieces: Sequence[Piece]) -> Failure | None:
+        """The failure of a write beside a piece; their contents are compared with nothing."""
+        guards = np.empty((2, PIECE_GAP), np.uint8)
+        for word, address, size in pieces:
+            self._session.download(guards[0], address - PIECE_GAP)
+            self._session.download(guards[1], address + size)
+            if count := int((guards != PATTERN).sum()):
+                where = word.replace("scratch", "the scratch memory of argument")
+                return Failure("verify", f"stray writes: changed {count} bytes around {where}")
+        return None

@@ -81,12 +81,15 @@ def with_compiler(kernel: UserKernel, arch: str) -> UserKernel:
 def _failure(kernel: UserKernel, config: Config, arch: str) -> CompileFailure | None:
     """Why a configuration does not compile; None if it does."""
     with compiling(kernel) as (compile, _):
-        outcome = compile(kernel.template(config), arch)
-    if isinstance(outcome, Program):
-        return None
-    if mistake := mistake_in(kernel.at(config), outcome.log):
-        raise UsageError(f"{kernel.name}: {mistake}")
-    return outcome
+        for place, step in enumerate(kernel.steps):
+            outcome = compile(kernel.template(config, place), arch)
+            if isinstance(outcome, CompileFailure):
+                own = kernel.at(config)
+                own = replace(own, source=step.of(own.source))
+                if mistake := mistake_in(own, outcome.log):
+                    raise UsageError(f"{step.name}: {mistake}")
+                return outcome
+    return None
 
 
 _PAST_FRONT_END = re.compile(

@@ -9,7 +9,7 @@ from functools import cached_property
 from itertools import product
 from math import prod
 from pathlib import Path
-from typing import cast
+from typing import Any, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,7 +17,13 @@ from numpy.typing import NDArray
 from autotune.errors import UsageError, require_list
 from autotune.families.config import Config, Value
 from autotune.families.plan import Template
-from autotune.records.kernel_record import LAUNCH_MACROS, CompilerName, Geometry, KernelSource
+from autotune.records.kernel_record import (
+    LAUNCH_MACROS,
+    CompilerName,
+    Geometry,
+    KernelSource,
+    KernelStep,
+)
 from autotune.user_kernels.expressions import settled
 from autotune.user_kernels.geometry import (
     Divisor,
@@ -49,20 +55,35 @@ from autotune.user_kernels.space import (
     legal_space,
     results_of,
 )
+from autotune.user_kernels.steps import Computed, Step, varying
+
+
+@dataclass(frozen=True, kw_only=True)
+class UserStep(KernelStep):
+    """A kernel of the user and its geometry.
+
+    Attributes:
+        grid: blocks along x, y and z, or a function that returns them.
+        block: threads along x, y and z, or a function that returns them.
+        shared: bytes of dynamic shared memory, or a function that returns them.
+    """
+
+    grid: Extents
+    block: Extents
+    shared: SharedBytes
 
 
 @dataclass(frozen=True)
 class UserKernel:
-    """A user's definition of a kernel, checked.
+    """A user's definition of a kernel, or of several that run in order, checked.
 
     Attributes:
-        source: the CUDA C++ source with its headers, and how an instance is compiled.
+        source: the CUDA C++ source with its headers, and how an instance of the first kernel is
+            compiled.
         includes: folders to search for headers that the source does not hold.
         parameters: the values of each parameter, in the order of enumeration.
         constraints: predicates that the values have to fulfil, by a short reason.
-        grid: blocks along x, y and z, or a function that returns them.
-        block: threads along x, y and z, or a function that returns them.
-        shared: bytes of dynamic shared memory, or a function that returns them.
+        steps: the kernels in their order.
         text: a function that returns the text of a configuration, which `source` then lacks.
         any_compiler: whether nvcc may compile it where NVRTC cannot.
     """
@@ -71,15 +92,13 @@ class UserKernel:
     includes: tuple[Path, ...]
     parameters: Mapping[str, tuple[Value, ...]]
     constraints: Mapping[str, Predicate]
-    grid: Extents
-    block: Extents
-    shared: SharedBytes
+    steps: tuple[UserStep, ...]
     text: Callable[[ParameterValues], str] | None = None
     any_compiler: bool = False
 
     @property
     def name(self) -> str:
-        """The name of the kernel in C++, such as `filters::blur`."""
+        """The name of the first kernel in C++, such as `filters::blur`."""
         return self.source.name
 
     @property
@@ -87,14 +106,23 @@ class UserKernel:
         """The family of its configurations: the name without namespaces."""
         return self.name.rpartition("::")[2]
 
-    def geometry(self, config: Config) -> Geometry:
-        """The launch geometry of a configuration.
+    @property
+    def recorded(self) -> tuple[KernelStep, ...]:
+        """The steps as a record keeps them; none for one plain kernel that takes all arguments."""
+        plain = (KernelStep(self.source.name, self.source.form),)
+        steps = tuple(
+            KernelStep(step.name, step.form, step.takes, step.cooperative) for step in self.steps
+        )
+        return () if steps == plain else steps
+
+    def geometry(self, config: Config) -> tuple[Geometry, ...]:
+        """The launch geometries of a configuration, one for each step.
 
         Raises:
-            UsageError: if the grid, the block or the shared memory is not a size, or its function
+            UsageError: if a grid, a block or the shared memory is not a size, or its function
                 fails.
         """
-        return geometry_of(self.grid, self.block, self.shared, config)
+        return tuple(geometry_of(step.grid, step.block, step.shared, config) for step in self.steps)
 
     def at(self, config: Config) -> UserKernel:
         """The kernel with the source of a configuration.
@@ -118,14 +146,14 @@ class UserKernel:
         """The configuration of a template instance."""
         return Config(self.family, cast("tuple[tuple[str, Value], ...]", template.arguments))
 
-    def template(self, config: Config) -> Template:
-        """The template instance of a configuration.
+    def template(self, config: Config, place: int = 0) -> Template:
+        """The template instance of a configuration, of the step at a place.
 
         Raises:
             UsageError: as `at` and `geometry`.
         """
-        source = self.at(config).source
-        return source.template(config, self.geometry(config) if source.launch_macros else None)
+        source, geometry = self.at(config).source, self.geometry(config)[place]
+        return self.steps[place].instance(source, config, geometry)
 
     @cached_property
     def space(self) -> LegalSpace:
@@ -137,8 +165,8 @@ class UserKernel:
         return legal_space(self.family, self.parameters, self.constraints)
 
     @cached_property
-    def geometries(self) -> tuple[NDArray[np.intp], list[Geometry]]:
-        """The index of the geometry of each legal configuration, and the geometries.
+    def geometries(self) -> tuple[NDArray[np.intp], list[tuple[Geometry, ...]]]:
+        """The index of the geometries of each legal configuration, and those of the steps.
 
         Raises:
             UsageError: as `space` and `geometry`.
@@ -155,6 +183,17 @@ class UserKernel:
         names = tuple(self.parameters)
         for values in product(*self.parameters.values()):
             yield Config(self.family, tuple(zip(names, values, strict=True)))
+
+
+def steps_of(name: str | Step | Sequence[str | Step]) -> list[Step]:
+    """The steps that `name` of `tune_kernel` gives; raises a `UsageError` for none."""
+    named: Sequence[Any] = name if isinstance(name, list | tuple) else [name]
+    steps = [Step(step) if isinstance(step, str) else step for step in named]
+    if not steps or not all(isinstance(step, Step) for step in steps):
+        raise UsageError(
+            f"name is {name!r}; give the name of the kernel, or a list of autotune.Step"
+        )
+    return steps
 
 
 _LAUNCH_MACRO = re.compile(rf"\b(?:{'|'.join(LAUNCH_MACROS)})\b")
@@ -185,7 +224,7 @@ def _source(
 
 def define_kernel(
     source: Source,
-    name: str,
+    name: str | Step | Sequence[str | Step],
     parameters: Mapping[str, Sequence[Value]],
     *,
     constraints: Constraints | None,
@@ -193,7 +232,7 @@ def define_kernel(
     block: Extents | None,
     shared: SharedBytes,
     problem_size: Extents | None = None,
-    grid_div: Sequence[Divisor] | None = None,
+    grid_div: Sequence[Divisor | None] | None = None,
     compile: Compilation | None = None,
 ) -> UserKernel:
     """The kernel that the arguments of `tune_kernel` define.
@@ -204,28 +243,100 @@ def define_kernel(
     """
     values, compile = checked_parameters(parameters), compile or Compilation()
     require_list("include", compile.include)
-    plain, form = instance_form(name, tuple(values), compile.defines)
+    steps = steps_of(name)
+    forms = [instance_form(step.name, tuple(values), compile.defines) for step in steps]
     folders = [header_folder(folder) for folder in compile.include]
     text = source if callable(source) else None
     file, further = ("", ()) if callable(source) else check_source(source)
-    read = read_files(file, plain, folders, further)
-    threads = block_extents(settled("block", block, values), values)
+    read = read_files(file, forms[0][0], folders, further)
     own = [path.resolve().parent for path in (file, *further) if isinstance(path, Path)]
     options, compiler = check_options(compile.options, values), check_compiler(compile.compiler)
+    sources = [_source(read, values, *form, compile.defines, options, compiler) for form in forms]
+    given = {"grid": grid, "problem_size": problem_size, "block": block, "shared": shared}
+    of_call = {name: settled(name, value, values) for name, value in given.items()}
+
+    def user_step(step: Step, form: tuple[str, str]) -> UserStep:
+        own = {
+            name: of_call[name] if value is None else settled(name, value, values)
+            for name, value in (("block", step.block), ("shared", step.shared))
+        }
+        threads = block_extents(own["block"], values)
+        covered = of_call["grid"], of_call["problem_size"], grid_div
+        if step.grid is not None:
+            covered = settled("grid", step.grid, values), None, None
+        return UserStep(
+            *(*form, step.places, bool(step.cooperative)),
+            grid=grid_extents(*covered, threads, values),
+            block=threads,
+            shared=own["shared"],
+        )
+
     return UserKernel(
-        source=_source(read, values, plain, form, compile.defines, options, compiler),
+        source=sources[0],
         includes=tuple(dict.fromkeys((*own, *folders))),
         parameters=values,
         constraints=checked_constraints(constraints, values),
-        grid=grid_extents(
-            settled("grid", grid, values),
-            settled("problem_size", problem_size, values),
-            grid_div,
-            threads,
-            values,
-        ),
-        block=threads,
-        shared=settled("shared", shared, values),
+        steps=tuple(map(user_step, steps, forms)),
         text=text,
         any_compiler=compile.compiler is None,
     )
+
+
+def reference_kernel(kernel: UserKernel, step: Step, arguments: Sequence[object]) -> UserKernel:
+    """The kernel of the same source that stands in for a reference, in a single configuration:
+    macros have the first values of their parameters.
+
+    Raises:
+        UsageError: for a template argument, a geometry or an argument that depends on parameters.
+    """
+    plain, form = instance_form(step.name, tuple(kernel.parameters), True)
+    grid, block, shared = step.grid, step.block, step.shared or 0
+    wrong = f"the reference {step.name} is one kernel for all configurations, and"
+    if kernel.text is not None:
+        raise UsageError(f"{wrong} the source depends on the parameters; give a Python function")
+    if "{" in form.replace("{{", ""):
+        raise UsageError(f"{wrong} takes a tuned parameter; name a type or a number in its place")
+    if (
+        grid is None
+        or block is None
+        or any(callable(each) or isinstance(each, str) for each in (grid, block, shared))
+    ):
+        raise UsageError(f"{wrong} has no grid and block of its own; give numbers to its Step")
+    places = range(len(arguments)) if step.places is None else step.places
+    for place in varying(arguments).keys() & set(places):
+        raise UsageError(f"{wrong} takes argument {place}, which depends on it; give `takes`")
+    own = UserStep(
+        *(plain, form, tuple(places), step.cooperative), grid=grid, block=block, shared=shared
+    )
+    firsts = {name: values[:1] for name, values in kernel.parameters.items()}
+    parameters = firsts if kernel.source.defines else {}
+    try:
+        source = own.of(kernel.source)
+    except ValueError as error:
+        raise UsageError(f"reference: {error}") from error
+    naive = replace(kernel, source=source, parameters=parameters, constraints={}, steps=(own,))
+    checked_arguments(naive, arguments)
+    return naive
+
+
+def checked_arguments(kernel: UserKernel, arguments: Sequence[Any]) -> list[Any]:
+    """The arguments, functions of the parameters among them as `Computed`: their types are those
+    of the first configuration that fulfils the constraints.
+
+    Raises:
+        UsageError: for a step that takes an argument which is not there, or a function that fails
+            or returns another thing than a number of NumPy.
+    """
+    for step in kernel.steps:
+        if (last := max(step.takes or (), default=-1)) >= len(arguments):
+            raise UsageError(
+                f"{step.name} takes argument {last}; there are {len(arguments)}, counted from 0"
+            )
+    typed = list(arguments)
+    for place, argument in enumerate(arguments):
+        if callable(argument) and not hasattr(argument, "dtype"):
+            if not kernel.space.configs:
+                raise UsageError("no combination of the parameters fulfils the constraints")
+            number = Computed(place, argument)
+            typed[place] = replace(number, dtype=number.value(kernel.space.configs[0]).dtype)
+    return typed

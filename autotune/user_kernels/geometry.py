@@ -21,15 +21,19 @@ from autotune.user_kernels.expressions import settled
 
 ParameterValues = Mapping[str, Any]
 """The value of each parameter: a whole number, a float or a word."""
+
 Extent = SupportsIndex | Sequence[SupportsIndex]
 """A size along x, along x and y, or along x, y and z."""
+
 Extents = Extent | Callable[[ParameterValues], Extent] | str | Sequence[SupportsIndex | str]
 """The size of a grid or block, a function that returns it, or texts in the parameters."""
+
 SharedBytes = SupportsIndex | Callable[[ParameterValues], SupportsIndex] | str
 """Bytes of dynamic shared memory, a function that returns them, or a text in the parameters."""
 
 # CUDA programming guide, technical specifications, compute capability 3.0 and newer.
 MOST_BLOCKS = (2**31 - 1, 65535, 65535)
+
 MOST_THREADS = (1024, 1024, 64)
 
 
@@ -118,11 +122,13 @@ def _size(name: str, size: object, config: Config) -> int:
 
 
 Factor = str | SupportsIndex
+
 Divisor = Factor | Sequence[Factor] | Callable[[ParameterValues], SupportsIndex]
 """The extent of a block along an axis of the problem: a parameter or another text, a number, a
 product of several, or a function of the parameters."""
 
 AXES = "xyz"
+
 BLOCK = tuple(f"block_size_{axis}" for axis in AXES)
 """Parameters that are the threads of a block where nothing else says so."""
 
@@ -146,7 +152,7 @@ def block_extents(block: Extents | None, parameters: Collection[str]) -> Extents
 def grid_extents(
     grid: Extents | None,
     problem_size: Extents | None,
-    grid_div: Sequence[Divisor] | None,
+    grid_div: Sequence[Divisor | None] | None,
     block: Extents,
     parameters: Collection[str],
 ) -> Extents:
@@ -155,7 +161,8 @@ def grid_extents(
     Args:
         grid: the blocks, or None.
         problem_size: the size along each axis, or None.
-        grid_div: what a block covers along each axis; None is its threads.
+        grid_div: what a block covers along each axis; for None and where an axis is missing, its
+            threads (as `util.get_grid_dimensions` of Kernel Tuner 1.5).
         block: the threads of a block.
         parameters: the names of the parameters.
 
@@ -171,18 +178,16 @@ def grid_extents(
         return grid
     if isinstance(grid_div, str):
         raise UsageError(f"grid_div is {grid_div!r}; give a list with an entry for each axis")
-    size, divisors = problem_size, [_checked(divisor, parameters) for divisor in grid_div or ()]
+    size = problem_size
+    divisors = [None if each is None else _checked(each, parameters) for each in grid_div or ()]
 
     def covering(values: ParameterValues) -> tuple[int, ...]:
         sizes = _tuple(size(values) if callable(size) else size)
-        if grid_div is None:
-            threads = _tuple(block(values) if callable(block) else block)
-            covered = [index(extent) for extent in threads]
-        else:
-            covered = [_product(divisor, values) for divisor in divisors]
-        covered += [1] * (len(sizes) - len(covered))
-        pairs = zip(sizes, covered, strict=False)
-        return tuple(ceil_div(index(extent), step) for extent, step in pairs)
+        threads = *_tuple(block(values) if callable(block) else block), 1, 1, 1
+        return tuple(
+            ceil_div(index(size), index(step) if by is None else _product(by, values))
+            for size, by, step in zip(sizes, (*divisors, None, None, None), threads, strict=False)
+        )
 
     return covering
 

@@ -3,23 +3,24 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
+from itertools import chain
 
 from autotune.cuda.program import CompileFailure
 from autotune.device import Device
 from autotune.families.config import Config
-from autotune.families.plan import Resources
+from autotune.families.plan import Launch, Resources
 from autotune.model.legality import Rejection
 from autotune.occupancy import Occupancy
-from autotune.tuning.pipeline import Compile, cores, resources_of, with_cluster
+from autotune.tuning.pipeline import Compile, cores, crowded, resources_of, with_cluster
 from autotune.user_kernels.tunable import KernelTunable
 
 
 @dataclass(frozen=True)
 class KernelRow:
-    """One configuration of a kernel.
+    """One configuration of a kernel; of several that run in order, one of them.
 
     Attributes:
         config: the values of the parameters.
@@ -27,6 +28,7 @@ class KernelRow:
         resources: registers and shared memory as compiled; None if it was not compiled.
         occupancy: resident blocks on an SM and what limits them; None if it was not compiled.
         cluster: blocks of a cluster.
+        kernel: the name of the kernel.
     """
 
     config: Config
@@ -34,11 +36,13 @@ class KernelRow:
     resources: Resources | None = None
     occupancy: Occupancy | None = None
     cluster: int = 1
+    kernel: str = ""
 
 
 @dataclass(frozen=True)
 class KernelTable:
-    """The configurations of a kernel on a device, in the order of their parameters.
+    """The configurations of a kernel on a device, in the order of their parameters; of several
+    kernels that run in order, a row for each.
 
     The text form lists those that can run, then counts the rejected ones by reason.
     """
@@ -47,12 +51,13 @@ class KernelTable:
     rows: tuple[KernelRow, ...]
 
     def __str__(self) -> str:
-        names = self.rows[0].config.values
-        clusters = ["cluster"] * any(row.cluster > 1 for row in self.rows)
-        headers = [*names, "threads", *clusters, "regs", "shared", "local"]
+        several = len({row.config for row in self.rows}) < len(self.rows)
+        clusters = any(row.cluster > 1 for row in self.rows)
+        headers = [*self.rows[0].config.values, *["kernel"] * several, "threads"]
+        headers += [*["cluster"] * clusters, "regs", "shared", "local"]
         headers += ["blocks", "occupancy", "limiter"]
         shown = [row for row in self.rows if row.rejection is None]
-        cells = [headers, *(_cells(row, bool(clusters)) for row in shown)]
+        cells = [headers, *(_cells(row, several, clusters) for row in shown)]
         widths = [max(len(line[n]) for line in cells) for n in range(len(headers) - 1)]
         title = f"{self.device.name}; registers as compiled for {self.device.arch}"
         lines = (_line(line, widths) for line in cells)
@@ -65,7 +70,7 @@ def occupancy_table(
     compile: Compile,
     *,
     jobs: int | None = None,
-    any_grid: bool = False,
+    any_grid: Collection[int] = (),
 ) -> KernelTable:
     """Compiles every configuration that the device can launch.
 
@@ -74,38 +79,46 @@ def occupancy_table(
         device: the device to compile for.
         compile: compiles a template for an architecture.
         jobs: threads that compile; None is one for each core but one.
-        any_grid: whether the grids of the launches are unknown, so that none is refused.
+        any_grid: the steps whose grids are unknown, so that none is refused, counted from 0.
 
     Raises:
         UsageError: if the function of a constraint or of the geometry fails.
         MissingError: if there is no compiler.
     """
 
-    def row(combination: tuple[Config, Rejection | None]) -> KernelRow:
+    def rows(combination: tuple[Config, Rejection | None]) -> list[KernelRow]:
         config, rejection = combination
         if rejection is not None:
-            return KernelRow(config, rejection)
-        return _compile_row(config, tunable, device, compile, any_grid)
+            return [KernelRow(config, rejection)]
+        return [
+            replace(
+                _compile_row(config, launch, device, compile, place in any_grid),
+                kernel=launch.template.kernel,
+            )
+            for place, launch in enumerate(tunable.plan(config).launches)
+        ]
 
     with ThreadPoolExecutor(jobs or cores(), thread_name_prefix="compile") as pool:
-        return KernelTable(device, tuple(pool.map(row, tunable.rejected(device))))
+        listed = pool.map(rows, tunable.rejected(device))
+        return KernelTable(device, tuple(chain.from_iterable(listed)))
 
 
 def _compile_row(
-    config: Config, tunable: KernelTunable, device: Device, compile: Compile, any_grid: bool
+    config: Config, launch: Launch, device: Device, compile: Compile, any_grid: bool
 ) -> KernelRow:
-    launch = tunable.plan(config).main
     program = compile(launch.template, device.arch)
     if isinstance(program, CompileFailure):
         return KernelRow(config, Rejection("compile", program.reason))
     resources, bounds = resources_of(launch, program), program.bounds
     if any_grid:
-        launch = replace(launch, grid=bounds.cluster)
+        launch = replace(launch, grid=bounds.cluster, cooperative=False)
     cluster = with_cluster(launch, program).cluster
     resident = resources.occupancy(device, cluster)
     if (refusal := bounds.refusal(launch)) is not None:
         nothing = replace(resident, blocks_per_sm=0, warps_per_sm=0, occupancy=0.0)
         return KernelRow(config, Rejection(*refusal), resources, nothing, cluster)
+    if detail := resident.blocks_per_sm and crowded(launch, resources, device):
+        return KernelRow(config, Rejection("cooperative", detail), resources, resident, cluster)
     if resident.blocks_per_sm:
         return KernelRow(config, None, resources, resident, cluster)
     detail = f"no block fits an SM: {resources.registers} registers a thread"
@@ -113,13 +126,13 @@ def _compile_row(
     return KernelRow(config, Rejection(resident.limiter, detail), resources, resident, cluster)
 
 
-def _cells(row: KernelRow, clusters: bool) -> list[str]:
+def _cells(row: KernelRow, named: bool, clusters: bool) -> list[str]:
     resources, occupancy = row.resources, row.occupancy
     assert resources is not None  # as the row is not rejected
     assert occupancy is not None
-    threads = resources.threads, *[row.cluster] * clusters
+    name, threads = [row.kernel] * named, [resources.threads, *[row.cluster] * clusters]
     counts = *threads, resources.registers, resources.shared, resources.local
-    values = (*row.config.values.values(), *counts, occupancy.blocks_per_sm)
+    values = (*row.config.values.values(), *name, *counts, occupancy.blocks_per_sm)
     return [*map(str, values), f"{occupancy.occupancy:.0%}", occupancy.limiter]
 
 

@@ -10,7 +10,7 @@ import json
 import math
 from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import astuple, dataclass, field, replace
 from hashlib import sha256
 from typing import Any, ClassVar, Protocol
 
@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from autotune.device import Device
 from autotune.errors import AutotuneError, UsageError
 from autotune.families.config import Config, Value
-from autotune.families.plan import Argument, Launch, LaunchPlan, Resources
+from autotune.families.plan import Argument, LaunchPlan, Resources
 from autotune.files import limits
 from autotune.measure.measurement import Energy, Evidence, Failure, Measurement, Stage
 from autotune.measure.runner import Candidate, Runner
@@ -29,14 +29,22 @@ from autotune.model.features import Describe, Description
 from autotune.model.legality import Rejection
 from autotune.problem.call import KernelCall
 from autotune.records import Entry, KernelRecord, Provenance
-from autotune.records.kernel_record import NOT_VERIFIED, KernelEntry, KernelLaunch
+from autotune.records.kernel_record import (
+    NOT_VERIFIED,
+    KernelEntry,
+    KernelLaunch,
+    OwnValue,
+    plan_in_order,
+)
 from autotune.tuning.pipeline import Compile, prepare
 from autotune.tuning.trials import Barred, Trial
 from autotune.tuning.tunable import Candidates, Tunable
+from autotune.user_kernels.arguments import launch_arguments
 from autotune.user_kernels.definition import UserKernel
 from autotune.user_kernels.expressions import Expression
 from autotune.user_kernels.geometry import evaluate, rejection
-from autotune.user_kernels.space import IN_ORDER
+from autotune.user_kernels.space import IN_ORDER, results_of
+from autotune.user_kernels.steps import Computed, Scratch, Varying
 
 
 @dataclass(frozen=True)
@@ -111,7 +119,6 @@ MEASURED = {
 }
 """Attributes of a result that the text of a metric can name."""
 
-
 Metric = Callable[[KernelResult], float]
 """A number that follows from a result."""
 
@@ -183,16 +190,13 @@ def check_metrics(
 # Assumed for a kernel that is not compiled yet; few enough for any block size.
 ASSUMED_REGISTERS = 32
 
-
 LARGEST_SOURCE = limits.RECORD // 2
 """Characters of a source, with its headers, that a record keeps."""
 
 
 BROKEN = "a constraint is not fulfilled"
 
-
 NOT_RECORDED = Rejection("not recorded", "the recording does not have it")
-
 
 QUARANTINED = Rejection("quarantined", "it crashed or hung before")
 
@@ -210,9 +214,11 @@ class KernelTunable(Tunable[KernelRecord]):
     kernel: UserKernel
     call: KernelCall
     arguments: tuple[Argument, ...] = ()
+    varying: Mapping[int, Varying] = field(default_factory=dict)
+    """The arguments that depend on the configuration, by their positions."""
     verified: str = ""
-    """The configuration whose results stand in for a reference; empty with a reference;
-    `NOT_VERIFIED` if nothing is compared."""
+    """The configuration or the kernel whose results stand in for a reference; empty with a
+    reference; `NOT_VERIFIED` if nothing is compared."""
     metrics: Mapping[str, Metric] = field(default_factory=dict)
     score: Score | None = None
     metered: bool = False
@@ -236,26 +242,29 @@ class KernelTunable(Tunable[KernelRecord]):
         call, the geometry of every configuration, and `sources`, a hash of the source with its
         headers."""
         (places, geometries), configs = self.kernel.geometries, self.kernel.space.configs
-        plain = [tuple(vars(geometry).values()) for geometry in geometries]
+        plain = [tuple(tuple(vars(each).values()) for each in own) for own in geometries]
+        varied, values = results_of(self._own, configs)
         hashed: object
         if self.kernel.size <= IN_ORDER:
-            pairs = zip(configs, places.tolist(), strict=True)
-            hashed = [(str(config), plain[place]) for config, place in pairs]
+            rows = zip(configs, places.tolist(), varied.tolist(), strict=True)
+            hashed = [(str(config), *plain[at], *values[own]) for config, at, own in rows]
         else:
-            ordered = sorted({*plain})
-            ranks = {geometry: rank for rank, geometry in enumerate(ordered)}
-            ranked = np.array([ranks[geometry] for geometry in plain], np.int32)[places]
-            arrays = configs.codes.tobytes(), ranked.tobytes()
-            hashed = self.kernel.parameters, ordered, [sha256(own).hexdigest() for own in arrays]
+            codes = sha256(configs.codes.tobytes()).hexdigest()
+            hashed = self.kernel.parameters, codes, _ranked(plain, places), _ranked(values, varied)
         source = self.kernel.source
         parts: tuple[object, ...] = (sources, source.form, str(self.call), hashed)
         if source.defines or source.options:
             parts = (*parts, source.defines, source.options)
+        parts = (*parts, *map(astuple, self.kernel.recorded))
         if self.metered:
             parts = (*parts, "every trial with its energy")
         if self.verified:
-            first = "verified against the first configuration"
-            parts = (*parts, first if self.verified != NOT_VERIFIED else NOT_VERIFIED)
+            first = self.verified.startswith(f"{self.kinds}:") or not self.kernel.parameters
+            by = "the first configuration" if first else self.verified
+            parts = (
+                *parts,
+                self.verified if self.verified == NOT_VERIFIED else f"verified against {by}",
+            )
         return sha256(json.dumps(parts).encode()).hexdigest()
 
     def rejected(self, device: Device) -> Iterator[tuple[Config, Rejection | None]]:
@@ -280,7 +289,8 @@ class KernelTunable(Tunable[KernelRecord]):
             if reason := next(broken, None):
                 yield config, Rejection(reason, BROKEN)
             else:
-                yield config, rejection(kernel.geometry(config), device)
+                refused = (rejection(each, device) for each in kernel.geometry(config))
+                yield config, next(filter(None, refused), None)
 
     def candidates(
         self, runner: Runner, unsafe: Callable[[Config], bool], *, ranked: int | None
@@ -289,7 +299,10 @@ class KernelTunable(Tunable[KernelRecord]):
         del ranked
         space, (places, geometries) = self.kernel.space, self.kernel.geometries
         configs = space.configs
-        refused = [rejection(geometry, runner.device) for geometry in geometries]
+        refused = [
+            next(filter(None, (rejection(each, runner.device) for each in own)), None)
+            for own in geometries
+        ]
         whys = [None, NOT_RECORDED, QUARANTINED, *refused]
         codes = [code if why else 0 for code, why in enumerate(whys)]
         why = np.array(codes, np.intp)[3 + places]
@@ -335,10 +348,29 @@ class KernelTunable(Tunable[KernelRecord]):
         return describe_plans
 
     def plan(self, config: Config) -> LaunchPlan:
-        """The single launch. Local memory is allowed: a user kernel may use it on purpose."""
-        geometry, template = self.kernel.geometry(config), self.kernel.template(config)
-        launch = Launch(template, geometry.grid, geometry.block, geometry.shared, self.arguments)
-        return LaunchPlan(config, (launch,), local_memory=True)
+        """The launches in their order (see `plan_in_order`)."""
+        kernel, arguments, scratch = self.kernel, list(self.arguments), dict[int, int]()
+        for place, value in self._own(config):
+            if isinstance(self.varying[place], Scratch):
+                scratch[place] = int(value)
+            else:
+                arguments[place] = replace(arguments[place], value=value)
+        source = kernel.at(config).source
+        steps = [
+            (step, step.instance(source, config, geometry), geometry)
+            for step, geometry in zip(kernel.steps, kernel.geometry(config), strict=True)
+        ]
+        return plan_in_order(config, steps, arguments, scratch)
+
+    def _own(self, config: Config) -> tuple[tuple[int, OwnValue], ...]:
+        """The arguments that the configuration determines, as `KernelLaunch` has them."""
+        return tuple(
+            (
+                place,
+                varying.size(config) if isinstance(varying, Scratch) else _value(varying, config),
+            )
+            for place, varying in self.varying.items()
+        )
 
     def stands(self, stage: Stage) -> bool:
         """All stages but "verify": the reference or the tolerance may have changed since."""
@@ -370,10 +402,27 @@ class KernelTunable(Tunable[KernelRecord]):
 
     def _launch(self, config: Config) -> KernelLaunch | None:
         """The launch that a record keeps for a configuration; None if the source is too large."""
-        source = self.kernel.at(config).source
+        kernel, source = self.kernel, self.kernel.at(config).source
         if source.size > LARGEST_SOURCE:
             return None
-        return KernelLaunch(source, self.call, self.kernel.geometry(config))
+        first, *further = kernel.geometry(config)
+        own = kernel.recorded, tuple(further), self._own(config)
+        return KernelLaunch(source, self.call, first, *own)
+
+
+def _ranked(values: Sequence[Any], places: NDArray[np.intp]) -> tuple[object, str]:
+    """The distinct values, and a hash of which each configuration has."""
+    ordered = sorted({*values})
+    ranks = {value: rank for rank, value in enumerate(ordered)}
+    which = np.array([ranks[value] for value in values], np.int32)[places]
+    return ordered, sha256(which.tobytes()).hexdigest()
+
+
+def _value(number: Computed, config: Config) -> OwnValue:
+    """A number in a configuration, as the driver takes it."""
+    (argument,) = launch_arguments([number.value(config)])
+    assert isinstance(argument.value, int | float)
+    return argument.value
 
 
 class ResultRunner(Runner, Protocol):

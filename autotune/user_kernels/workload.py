@@ -31,6 +31,7 @@ from autotune.user_kernels.results import (
     in_memory_order,
     results_of,
 )
+from autotune.user_kernels.steps import for_reference
 
 
 @dataclass(frozen=True, eq=False)
@@ -119,7 +120,9 @@ def workload(
 
     Args:
         name: the name of the kernel.
-        arguments: NumPy arrays without gaps, NumPy numbers and structures, and textures.
+        arguments: NumPy arrays without gaps, NumPy numbers and structures, and textures. In the
+            place of scratch memory and of numbers that depend on the configuration, a reference
+            gets None.
         reference: see `Reference`.
         verify: has the tolerances.
         constants: the contents of `__constant__` variables by their names.
@@ -128,7 +131,7 @@ def workload(
         UsageError: for invalid arguments or expected arrays.
     """
     work = unverified(name, arguments, constants)
-    results, unread = results_of(reference, arguments)
+    results, unread = results_of(reference, arguments := for_reference(arguments))
     outputs = {
         place: expected_array(place, result, argument, verify)
         for place, (result, argument) in enumerate(zip(results, arguments, strict=True))

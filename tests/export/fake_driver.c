@@ -349,9 +349,10 @@ int cuLaunchKernelEx(const Config *config, void *kernel, void **given, void **ex
     char text[2 * 128 * ARGUMENTS + ARGUMENTS + 1], *to = text;
     int i, j;
     ENTER(cuLaunchKernelEx);
-    /* Only programmatic stream serialization, 6. */
+    /* Only programmatic stream serialization, 6, or a cooperative launch, 2. */
     if (config->attribute_count > 1 || (config->attribute_count == 0) != (attribute == NULL)) return 1;
-    if (attribute && (attribute->id != 6 || attribute->value[0] != 1)) return 1;
+    if (attribute && attribute->id != 6 && attribute->id != 2) return 1;
+    if (attribute && attribute->value[0] != 1) return 1;
     if (extra || !gx || !gy || !gz || gx > 2147483647 || gy > 65535 || gz > 65535) return 1;
     if (!bx || !by || !bz || bx > 1024 || by > 1024 || bz > 64 || bx * by * bz > 1024) return 1;
     ++fake_cuda_launches;
@@ -364,7 +365,8 @@ int cuLaunchKernelEx(const Config *config, void *kernel, void **given, void **ex
     }
     *to = 0;
     note("launch %s %u %u %u %u %u %u %u %llu %d %s\n", launched->symbol, gx, gy, gz, bx, by, bz,
-         config->shared, (unsigned long long)(uintptr_t)config->stream, attribute != NULL, text);
+         config->shared, (unsigned long long)(uintptr_t)config->stream,
+         attribute == NULL ? 0 : attribute->id == 6 ? 1 : 2, text);
     fake_cuda_pass(0.01);
     if (launched->epilogue >= 0 && getenv("FAKE_CUDA_QUIET") && !getenv("FAKE_CUDA_IDLE"))
         compute(launched, given, gz);

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import struct
 import subprocess
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 
@@ -22,7 +23,8 @@ from autotune.device import find
 from autotune.errors import AutotuneError, NotFoundError, UsageError
 from autotune.families.config import Config
 from autotune.problem.call import KernelCall
-from autotune.records import Store
+from autotune.records import KernelRecord, Store
+from autotune.records.kernel_record import Geometry, KernelLaunch, KernelStep
 from autotune.user_kernels.arguments import call_of
 
 CALL = call_of("saxpy", arguments())
@@ -46,20 +48,30 @@ def store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Store:
     return Store(own_machine(monkeypatch, tmp_path))
 
 
-def built(folder: Path, compiler: tuple[str, ...] = C11, calls: int = 1) -> Path:
-    """The caller of an exported kernel, and the fake driver."""
+def built(
+    folder: Path,
+    compiler: tuple[str, ...] = C11,
+    calls: int = 1,
+    rows: Mapping[str, str] | None = None,
+    name: str = "saxpy",
+) -> Path:
+    """The caller of an exported kernel, and the fake driver; `rows` has the bytes of the arguments
+    of each symbol."""
     (folder / "driver").mkdir()
     names = ["", ""] if calls == 1 else ["_0", "_1"]
-    (folder / "main.c").write_text(MAIN % (*names,))
+    if name == "saxpy":
+        (folder / "main.c").write_text(MAIN % (*names,))
     driver = folder / "driver" / "libcuda.so.1"
     source = TESTS / "export" / "fake_driver.c"
     subprocess.run(
         ["gcc", "-O1", "-shared", "-fPIC", "-o", driver, source, "-lm", "-lpthread"], check=True
     )
-    symbols = {str(program["symbol"]) for program in manifest(folder)["kernels"]}
-    rows = "".join(f"{symbol} 0 0 -1 8 8 4 4\n" for symbol in sorted(symbols))
-    (folder / "driver" / "kernels").write_text(rows)
-    files = [folder / "main.c", folder / "saxpy.c"]
+    if rows is None:
+        symbols = {str(program["symbol"]) for program in manifest(folder)["kernels"]}
+        rows = dict.fromkeys(sorted(symbols), "8 8 4 4")
+    lines = "".join(f"{symbol} 0 0 -1 {sizes}\n" for symbol, sizes in rows.items())
+    (folder / "driver" / "kernels").write_text(lines)
+    files = [folder / "main.c", folder / f"{name}.c"]
     links: list[str | Path] = ["-o", folder / "caller", "-ldl", "-lpthread"]
     subprocess.run([*compiler, *STRICT, f"-I{folder}", *files, *links], check=True)
     return folder / "caller"
@@ -91,7 +103,7 @@ def test_exported_function_launches_what_was_tuned(
     written = export.write_kernels(["saxpy"], tmp_path / "out")
     assert [path.name for path in written.files] == ["saxpy.h", "saxpy.c", "saxpy.json"]
     load, shared, launch, status = called(built(tmp_path / "out", compiler))
-    symbol = written.library.kernels[0].program.symbol
+    symbol = written.library.kernels[0].programs[0].symbol
     assert (load[:8], shared, status) == (
         "load \x7fELF\x02"[:8],
         f"shared {symbol} 512 0",
@@ -162,7 +174,7 @@ def test_cubins_are_named_in_the_json(store: Store, tmp_path: Path) -> None:
     store.save(recorded())
     written = export.write_kernels(["saxpy"], tmp_path / "out", format="cubin")
     assert [path.name for path in written.files] == ["saxpy-0-sm_90.cubin", "saxpy.json"]
-    assert written.files[0].read_bytes() == written.library.kernels[0].program.cubin
+    assert written.files[0].read_bytes() == written.library.kernels[0].programs[0].cubin
     (program,), (call,) = manifest(tmp_path / "out")["kernels"], manifest(tmp_path / "out")["calls"]
     assert program["file"] == "saxpy-0-sm_90.cubin"
     assert call["params"] == {"THREADS": 256, "EACH": 1}
@@ -272,3 +284,81 @@ def test_names_of_devices_stay_in_their_comments(store: Store, tmp_path: Path) -
         done = subprocess.run(command, capture_output=True, text=True, check=True)
         assert "int last;" in done.stdout
         assert "evil" not in done.stdout
+
+
+# Several kernels
+
+TWO = """
+template <int THREADS> __global__ void fill(float* y, int n) { y[threadIdx.x] = n; }
+template <int THREADS> __global__ void scale(const float* x, float* y) {
+    y[threadIdx.x] *= x[threadIdx.x];
+}
+"""
+TWO_CALL = KernelCall("fill", ("float32[64]", "float32[64]", "int32=64"))
+TWO_MAIN = """
+#include <stdio.h>
+#include "fill.h"
+int main(void) {
+    int status = fill((void *)0x100, (void *)0x200, 64, (CUstream)7);
+    fprintf(stderr, "status %d %d\\n", status, fill_driver_error());
+    return status;
+}
+"""
+
+
+def of_steps(call: KernelCall = TWO_CALL, own: tuple[tuple[int, int], ...] = ()) -> KernelRecord:
+    steps = (
+        KernelStep("fill", "fill<{THREADS}>", (0, 2)),
+        KernelStep("scale", "scale<{THREADS}>", (1, 0), cooperative=True),
+    )
+    config = Config.of("fill", {"THREADS": 64})
+    source = replace(
+        kernel().source, name="fill", form="fill<{THREADS}>", file="k.cu", files=(("k.cu", TWO),)
+    )
+    geometries = Geometry((2, 1, 1), (64, 1, 1), 0), steps, (Geometry((1, 1, 1), (64, 1, 1), 16),)
+    plain = recorded(call)
+    launch = KernelLaunch(source, call, *geometries, own)
+    return replace(plain, entries=(replace(plain.entries[0], config=config, launch=launch),))
+
+
+def test_exported_function_launches_all_steps_in_order(store: Store, tmp_path: Path) -> None:
+    store.save(of_steps())
+    export.write_kernels(["fill"], tmp_path / "out")
+    data = json.loads((tmp_path / "out" / "fill.json").read_text())
+    fill, scale = (program["symbol"] for program in data["kernels"])
+    (tmp_path / "out" / "main.c").write_text(TWO_MAIN)
+    caller = built(tmp_path / "out", rows={fill: "8 4", scale: "8 8"}, name="fill")
+    lines = called(caller)
+    launches = [line for line in lines if line.startswith("launch")]
+    y, x, n = (
+        struct.pack(form, value).hex() for form, value in (("<Q", 256), ("<Q", 512), ("<i", 64))
+    )
+    assert launches == [
+        f"launch {fill} 2 1 1 64 1 1 0 7 0 {y},{n},",
+        f"launch {scale} 1 1 1 64 1 1 16 7 2 {x},{y},",
+    ]
+    assert lines[-1] == "status 0 0"
+
+
+def test_json_has_all_steps_and_their_scratch(store: Store, tmp_path: Path) -> None:
+    call = replace(TWO_CALL, arguments=("float32[64]", "float32[scratch]", "int32=..."))
+    store.save(of_steps(call, ((1, 256), (2, 64))))
+    export.write_kernels(["fill"], tmp_path / "out", format="json")
+    (exported,) = json.loads((tmp_path / "out" / "fill.json").read_text())["calls"]
+    fill, scale = exported["launches"]
+    assert [argument["value"] for argument in fill["arguments"]] == ["argument 0", 64]
+    assert ("cooperative" in fill, scale["cooperative"]) == (False, True)
+    assert exported["scratch"] == [{"word": "scratch 1", "offset": 0, "size": 256}]
+    with pytest.raises(
+        UsageError, match=r"format c cannot export fill.*float32\[scratch\] differs"
+    ):
+        export.write_kernels(["fill"], tmp_path / "out")
+
+
+def test_header_of_values_has_the_geometry_of_each_step(store: Store, tmp_path: Path) -> None:
+    store.save(of_steps())
+    export.write_kernels(["fill"], tmp_path / "out", format="h")
+    text = (tmp_path / "out" / "fill.h").read_text()
+    assert "#define FILL_GRID_X 2\n" in text
+    assert "#define SCALE_GRID_X 1\n" in text
+    assert "#define SCALE_SHARED 16\n" in text

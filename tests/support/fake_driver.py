@@ -63,7 +63,7 @@ _IDENTIFY = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_void_p, ctypes.POINTER(ctype
 _CONFIGURATION = struct.Struct("@7I4xPPI4x")
 # CUlaunchAttribute of cuda.h with a number as its value.
 _ATTRIBUTE = struct.Struct("@i4xi60x")
-_PROGRAMMATIC_STREAM_SERIALIZATION = 6
+_COOPERATIVE, _PROGRAMMATIC_STREAM_SERIALIZATION = 2, 6
 
 
 class Status(IntEnum):
@@ -125,6 +125,7 @@ class FakeCuda:
         self.attributes = dict(H100)
         self.calls: list[str] = []
         self.launches: list[Launch] = []
+        self.cooperative: list[bool] = []
         self.allocations: dict[int, Matrix] = {}
         self.limits: dict[str, int] = {}
         self.variables: dict[bytes, int] = {}
@@ -353,7 +354,9 @@ class FakeCuda:
             )
             assert self._stack, "a launch without a context"
             assert not extra
-            dependent = _is_dependent(attributes, count)
+            attribute = _attribute(attributes, count)
+            self.cooperative.append(attribute == _COOPERATIVE)
+            dependent = attribute == _PROGRAMMATIC_STREAM_SERIALIZATION
             grid, block = tuple(sizes[:3]), tuple(sizes[3:])
             self.launch(kernel, parameters, Shape(grid, block, shared, stream, dependent))
         except Exception as error:
@@ -362,15 +365,16 @@ class FakeCuda:
         return 0
 
 
-def _is_dependent(attributes: int, count: int) -> bool:
-    """Whether the attributes of a launch ask for programmatic dependent launch."""
+def _attribute(attributes: int, count: int) -> int:
+    """The attribute that a launch sets to 1; 0 for none."""
     if not count:
         assert not attributes
-        return False
+        return 0
     assert count == 1
     identifier, value = _ATTRIBUTE.unpack(ctypes.string_at(attributes, _ATTRIBUTE.size))
-    assert (identifier, value) == (_PROGRAMMATIC_STREAM_SERIALIZATION, 1)
-    return True
+    assert identifier in (_COOPERATIVE, _PROGRAMMATIC_STREAM_SERIALIZATION)
+    assert value == 1
+    return int(identifier)
 
 
 _TYPES: dict[str, Any] = {

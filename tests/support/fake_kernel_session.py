@@ -45,9 +45,12 @@ class Pointers:
 
     def __call__(self, place: int, before: int = 0, behind: int = 0) -> NDArray[np.float32]:
         """The floats of an argument, with `before` and `behind` further ones around it."""
-        address = int(self._values[f"argument {place}"]) - 4 * before
-        count = before + self._floats + behind
-        memory = (ctypes.c_float * count).from_address(address)
+        return self.at(f"argument {place}", self._floats, before, behind)
+
+    def at(self, word: str, floats: int, before: int = 0, behind: int = 0) -> NDArray[np.float32]:
+        """The floats at the address that a word stands for, and further ones around them."""
+        address = int(self._values[word]) - 4 * before
+        memory = (ctypes.c_float * (before + floats + behind)).from_address(address)
         return np.ctypeslib.as_array(memory)
 
 
@@ -135,7 +138,6 @@ class FakeSession:
         return ComparisonKernel(program, self._queue)
 
     def fill(self, address: int, value: int, count: int, width: int = 4) -> None:
-        assert value == 0 or width == 1
         self._queue.append(lambda: ctypes.memset(address, value, count * width))
 
     def copy(self, target: int, source: int, size: int) -> None:

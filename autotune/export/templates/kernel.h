@@ -3,8 +3,8 @@
  * It needs nothing but the CUDA driver, which the first call opens: build it with
  *     cc -c @NAME@.c && cc main.o @NAME@.o -ldl -lpthread
  *
- * Several threads may call every function at once. A function enqueues one launch on a stream, in
- * the context that is current in the calling thread, and does not wait for it. Pointers are device
+ * Several threads may call every function at once. A function enqueues its launches on a stream,
+ * in the context that is current in the calling thread, and does not wait for them. Pointers are device
  * addresses. The sizes are those that the kernel was tuned for: the grid does not follow others.
  */
 #ifndef @UPPER@_H

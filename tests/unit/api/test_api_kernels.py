@@ -479,6 +479,100 @@ def test_results_of_the_first_that_runs_stand_in(runner: OpenedRunner) -> None:
     assert len(runner.measured) == 2 * measured == 2 * LEGAL
 
 
+NAIVE = """
+__global__ void naive(float* y, const float* x, float a, int n) {
+    for (int at = 0; at < n; ++at) y[at] += a * x[at];
+}
+"""
+
+
+def test_naive_kernel_runs_once_as_the_reference(runner: OpenedRunner) -> None:
+    naive = autotune.Step("naive", grid=1, block=1)
+    record = tune(source=SAXPY + NAIVE, reference=naive)
+    assert (record.verified, [str(tried) for tried in runner.tried]) == ("naive", ["naive"])
+    assert [work.verified for work, *_ in runner.works] == ["", "naive"]
+    assert "verified   against naive" in str(autotune.table(record)).splitlines()
+    measured = len(runner.measured)
+    tune(source=SAXPY + NAIVE, reference=None)
+    assert len(runner.measured) == 2 * measured
+
+
+@pytest.mark.parametrize("name", ["saxpy", [autotune.Step("saxpy", cooperative=True)]])
+def test_naive_kernel_that_fails_ends_the_run(runner: OpenedRunner, name: Any) -> None:
+    runner.failing = 1
+    with pytest.raises(AutotuneError, match=r"none can stand in for a reference: naive: crash"):
+        tune(source=SAXPY + NAIVE, name=name, reference=autotune.Step("naive", grid=1, block=1))
+    assert len(runner.tried) == 1
+
+
+REDUCTION = """
+template <int THREADS, int EACH>
+__global__ void partial(float* y, const float* x, float* sums, int blocks) {
+    sums[blockIdx.x] = y[blockIdx.x] + x[blockIdx.x] + blocks;
+}
+__global__ void total(const float* sums, float* y, int blocks) { y[0] = sums[blocks - 1]; }
+"""
+SUM: dict[str, Any] = {
+    "source": REDUCTION,
+    "name": [
+        autotune.Step("partial"),
+        autotune.Step("total<>", grid=1, block=1, takes=[2, 0, 3]),
+    ],
+    "arguments": [
+        *arguments()[:2],
+        autotune.Scratch(lambda p: N // p["THREADS"], np.float32),
+        lambda p: np.int32(N // p["THREADS"]),
+    ],
+    "grid": lambda p: N // p["THREADS"],
+    "reference": lambda y, x, sums, blocks: [y + x, None, sums, blocks],
+    "constraints": {"some": lambda p: p["THREADS"] <= N},
+}
+
+
+def test_kernels_in_order_are_one_record(runner: OpenedRunner) -> None:
+    record = tune(**SUM)
+    assert str(record.call) == "partial(float32[1000], float32[1000], float32[scratch], int32=...)"
+    launches = record.best.launchable().plan(record.best.config).launches
+    assert [launch.template.kernel for launch in launches] == ["partial", "total"]
+    assert [launch.grid for launch in launches] == [(3, 1, 1), (1, 1, 1)]
+    text = str(autotune.table(record))
+    assert "launch     partial: 3 x 1 x 1 blocks of 256 x 1 x 1 threads" in text
+    call = [*SUM["arguments"][:3], np.int32]
+    assert autotune.best_kernel("partial", call, device="gpu:1") == record
+    assert runner.works
+
+
+def test_occupancy_of_kernels_in_order_checks_the_grids_it_knows() -> None:
+    total = autotune.Step("total<>", grid=10_000, block=64, takes=[2, 0, 3], cooperative=True)
+    table = autotune.kernel_occupancy(
+        REDUCTION,
+        [autotune.Step("partial", cooperative=True), total],
+        {"THREADS": [32], "EACH": [1]},
+        block=32,
+        device="h100",
+    )
+    assert [(row.kernel, row.rejection is None) for row in table.rows] == [
+        *(("partial", True), ("total", False))
+    ]
+    assert "10000 blocks of a cooperative launch" in str(table)
+
+
+@pytest.mark.parametrize(
+    ("steps", "message"),
+    [
+        (["partial", autotune.Step("total<>", takes=[2, 0])], "total takes 3 arguments .* 2 are"),
+        (["partial", autotune.Step("total<>", takes=[2, 0, 2])], "argument 2 is an array of float"),
+        ([autotune.Step("partial", takes=[0, 1, 2, 4])], "partial takes argument 4; there are 4"),
+    ],
+)
+def test_steps_are_checked_against_their_signatures(
+    runner: OpenedRunner, steps: Any, message: str
+) -> None:
+    with pytest.raises(UsageError, match=message):
+        tune(**SUM | {"name": steps})
+    assert not runner.measured
+
+
 def test_kernel_of_which_nothing_runs_has_no_stand_in(runner: OpenedRunner) -> None:
     runner.failing = 99
     with pytest.raises(AutotuneError, match=r"none can stand in .*THREADS=32,EACH=1: crash: gone"):

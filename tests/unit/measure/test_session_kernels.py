@@ -66,6 +66,7 @@ class Driver(FakeEncoder):
         refused: the call that fails.
         launched: the function, grid, block, shared memory and stream of each launch.
         dependent: for each launch, whether it is a dependent one.
+        cooperative: for each launch, whether it is a cooperative one.
         addresses: addresses of the arguments of each launch.
         values: values of the arguments of each launch.
         limits: function attributes that were set.
@@ -77,6 +78,7 @@ class Driver(FakeEncoder):
     refused: str = ""
     launched: list[tuple[Any, ...]] = field(default_factory=list)
     dependent: list[bool] = field(default_factory=list)
+    cooperative: list[bool] = field(default_factory=list)
     addresses: list[list[int]] = field(default_factory=list)
     values: list[list[Any]] = field(default_factory=list)
     limits: list[tuple[Any, ...]] = field(default_factory=list)
@@ -131,7 +133,8 @@ class Driver(FakeEncoder):
         grid = config.gridDimX, config.gridDimY, config.gridDimZ
         block = config.blockDimX, config.blockDimY, config.blockDimZ
         self.launched.append((function, *grid, *block, config.sharedMemBytes, int(config.hStream)))
-        self.dependent.append(_is_dependent(config))
+        self.dependent.append(_has(config, DEPENDENT))
+        self.cooperative.append(_has(config, COOPERATIVE))
         pointers = (ctypes.c_uint64 * len(self.types)).from_address(parameters)
         self.addresses.append(list(pointers))
         self.values.append([_read(*pair) for pair in zip(self.types, pointers, strict=True)])
@@ -143,13 +146,17 @@ class Driver(FakeEncoder):
         return status, *([None] * len(values) if refused else values)
 
 
-def _is_dependent(config: Any) -> bool:
+DEPENDENT = bindings.CUlaunchAttributeID.CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION
+COOPERATIVE = bindings.CUlaunchAttributeID.CU_LAUNCH_ATTRIBUTE_COOPERATIVE
+VALUES_OF = {DEPENDENT: "programmaticStreamSerializationAllowed", COOPERATIVE: "cooperative"}
+
+
+def _has(config: Any, kind: Any) -> bool:
     if not config.numAttrs:
         return False
     (attribute,) = config.attrs
-    kinds = bindings.CUlaunchAttributeID
-    assert attribute.id == kinds.CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION
-    return bool(attribute.value.programmaticStreamSerializationAllowed)
+    assert getattr(attribute.value, VALUES_OF[attribute.id]) == 1
+    return bool(attribute.id == kind)
 
 
 def _read(kind: ArgumentType, address: int) -> Any:
@@ -197,6 +204,17 @@ def test_kernel_makes_dependent_launches_if_it_is_to(dependent: bool) -> None:
     step()
     step()
     assert driver.dependent == [dependent] * 2
+
+
+def test_cooperative_launch_has_its_attribute_alone() -> None:
+    driver = Driver(types=("pointer",))
+    session = session_on(driver)
+    session.device = find("h100")
+    config = Config("user", ())
+    launch = replace(PLAIN, cooperative=True)
+    plan = LaunchPlan(config, (PLAIN, launch), dependent=False)
+    session.bind(Candidate(config, plan, (PROGRAM, PROGRAM), Resources(256, 8, 0)))(VALUES)()
+    assert (driver.dependent, driver.cooperative) == ([False, False], [False, True])
 
 
 def test_arguments_are_aligned_for_their_types() -> None:

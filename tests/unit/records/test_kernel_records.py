@@ -18,6 +18,7 @@ from autotune.records.kernel_record import (
     KernelEntry,
     KernelLaunch,
     KernelSource,
+    KernelStep,
     source_fault,
 )
 
@@ -115,6 +116,65 @@ def launchable() -> KernelRecord:
 
 def test_record_with_source_survives_its_file() -> None:
     assert codec.loads(codec.dumps(launchable())) == launchable()
+
+
+STEPS = (
+    KernelStep("my::transpose", "my::transpose<float, {TILE}>", (0, 1)),
+    KernelStep("my::sum", "my::sum", (1, 2, 3), cooperative=True),
+)
+OF_STEPS = replace(
+    CALL, arguments=("float32[64]", "float32[1]", "float64[scratch]", "int32=...", "float32=0.5")
+)
+
+
+def of_steps(**changes: Any) -> KernelRecord:
+    """The record of two kernels, with memory and a number that the configuration determines."""
+    geometry = Geometry((2, 1, 1), (32, 8, 1), 4224)
+    fields: dict[str, Any] = {
+        **{"steps": STEPS, "further": (Geometry((1, 1, 1), (64, 1, 1), 0),)},
+        **{"own": ((2, 4096), (3, 8)), **changes},
+    }
+    launch = KernelLaunch(SOURCE, OF_STEPS, geometry, **fields)
+    plain = kernel_record(OF_STEPS)
+    return replace(plain, entries=(replace(plain.entries[0], launch=launch),))
+
+
+def test_record_of_several_kernels_survives_its_file() -> None:
+    assert codec.loads(codec.dumps(of_steps())) == of_steps()
+    assert codec.loads(codec.line(of_steps())) == of_steps()
+
+
+def test_record_of_one_kernel_has_no_word_of_steps() -> None:
+    data: Any = codec.encode(launchable())
+    assert set(data["kernel"]) == {"name", "arguments", "source", "verified"}
+    assert set(data["entries"][0]) & {"further", "own"} == set()
+
+
+def test_text_of_a_record_has_a_line_for_each_of_several_kernels() -> None:
+    assert str(of_steps()).splitlines()[-2:] == [
+        "my::transpose: 2 x 1 x 1 blocks of 32 x 8 x 1 threads, 4224 bytes of shared memory",
+        "my::sum: 1 x 1 x 1 blocks of 64 x 1 x 1 threads, 0 bytes of shared memory, cooperative",
+    ]
+    assert "blocks of" not in str(launchable())
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"own": ((2, 4096),)}, r"values \(\(2, 4096\),\) for arguments \[2, 3\]"),
+        ({"own": ((2, 0), (3, 8))}, "scratch memory of 0 bytes at argument 2"),
+        ({"further": ()}, "shorter"),
+        (
+            {"steps": (STEPS[0], replace(STEPS[1], takes=(5,)))},
+            "my::sum takes argument 5 of 5",
+        ),
+        ({"steps": (STEPS[0], replace(STEPS[1], form="x"))}, "is not an instance of a kernel"),
+        ({"steps": (STEPS[0], replace(STEPS[1], name="a;b", form="a;b"))}, "not an instance"),
+    ],
+)
+def test_record_whose_steps_do_not_fit_is_refused(changes: dict[str, Any], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        codec.loads(codec.dumps(of_steps(**changes)))
 
 
 def test_plan_names_arguments_by_place() -> None:

@@ -26,7 +26,7 @@ from autotune.errors import ArrayError, NotFoundError, UsageError
 from autotune.families.config import Config
 from autotune.problem import Problem
 from autotune.problem.call import KernelCall
-from autotune.records.kernel_record import Geometry, KernelEntry, KernelLaunch
+from autotune.records.kernel_record import Geometry, KernelEntry, KernelLaunch, KernelStep
 from autotune.runtime import Kernel, kernels
 from autotune.runtime.kernels import TunedKernel
 from autotune.user_kernels.arguments import call_of
@@ -292,6 +292,66 @@ def test_argument_that_does_not_fit_is_refused(
 def test_wrong_number_of_arguments_is_refused(case: Case) -> None:
     with pytest.raises(ArrayError, match=r"saxpy\(.*\) takes 4 arguments, not 1"):
         tuned(case)(1)
+
+
+# Several kernels
+
+
+def run_double(z: int, out: int, x: int, n: int, *flags: int) -> None:
+    assert (z, flags) == (0, (256, 1))
+    read, written = (
+        np.ctypeslib.as_array((ctypes.c_float * n).from_address(at)) for at in (x, out)
+    )
+    written[:] = 2 * read
+
+
+STEPS = (
+    KernelStep("double_of", "double_of<{THREADS}, {EACH}>", (2, 1, 3)),
+    KernelStep("saxpy", "saxpy<{THREADS}, {EACH}>", (0, 2, 4, 3), cooperative=True),
+)
+SCRATCH_CALL = KernelCall(
+    "double_of",
+    ("float32[1000]", "float32[1000]", "float32[scratch]", "int32=...", "float32=2.5"),
+)
+
+
+def several(case: Case, monkeypatch: pytest.MonkeyPatch) -> TunedKernel:
+    """y += a (2 x), by way of scratch memory."""
+    monkeypatch.setitem(fake_driver._KERNELS, "double_of", (run_double, "PPi"))
+    own = ((2, 4 * N), (3, N))
+    launch = KernelLaunch(kernel().source, SCRATCH_CALL, GEOMETRY, STEPS, (GEOMETRY,), own)
+    plan = launch.plan(CONFIG)
+    programs = [
+        replace(program(step.template, "sm_90"), symbol=step.template.expression, key=str(place))
+        for place, step in enumerate(plan.launches)
+    ]
+    return TunedKernel(case.runtime, 0, launch.call, plan, *programs)
+
+
+def test_steps_run_in_order_on_scratch_of_the_runtime(
+    case: Case, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    loaded, (y, x) = several(case, monkeypatch), vectors(case)
+    expected = y + np.float32(0.5) * (2 * x)
+    loaded(Interface(y), Interface(x), 0.5)
+    np.testing.assert_array_equal(y, expected)
+    assert [launch.kernel for launch in case.cuda.launches] == [
+        *("double_of<256, 1>", "saxpy<256, 1>")
+    ]
+    assert [launch.dependent for launch in case.cuda.launches] == [False, False]
+    assert case.cuda.cooperative == [False, True]
+    assert sum(memory.nbytes for memory in case.cuda.allocations.values()) >= 4 * N
+
+
+def test_steps_take_what_the_configuration_does_not_determine(
+    case: Case, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    loaded, (y, x) = several(case, monkeypatch), vectors(case)
+    with pytest.raises(ArrayError, match="takes 3 arguments, not 5"):
+        loaded(Interface(y), Interface(x), Interface(x), N, 2.5)
+    with pytest.raises(ArrayError, match="several kernels; call it without grid"):
+        loaded(Interface(y), Interface(x), 2.5, grid=(1, 1, 1))
+    assert case.cuda.launches == []
 
 
 def test_bits_stand_for_types_that_numpy_lacks(case: Case) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pickle
+import weakref
 from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
@@ -23,7 +24,7 @@ from support.sample_user_kernels import N, arguments, tunable, work
 
 from autotune.errors import RunnerError
 from autotune.families.config import Config
-from autotune.families.plan import Resources
+from autotune.families.plan import Piece, Resources
 from autotune.measure import bench as module
 from autotune.measure import timing
 from autotune.measure.measurement import Failure, Measurement
@@ -352,3 +353,83 @@ def test_workload_survives_pickling() -> None:
 def test_too_large_arrays_are_refused_with_numbers(monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(RunnerError, match=r"saxpy\(.*\): the arrays take 0.0 GiB of device memory"):
         opened(monkeypatch, free=4000)
+
+
+# Scratch memory
+
+SCRATCH = "scratch 4"
+
+
+def with_scratch(floats: int) -> Candidate:
+    """A candidate whose kernels share that many floats."""
+    plain = candidate("scratch")
+    piece = Piece(SCRATCH, 0, 4 * floats)
+    return replace(plain, plan=replace(plain.plan, workspace=4 * floats + 4096, pieces=(piece,)))
+
+
+def measured(
+    monkeypatch: pytest.MonkeyPatch, kernel: Kernel, *sizes: int
+) -> list[Measurement | Failure]:
+    bench, _ = opened(monkeypatch, {"scratch": kernel})
+    return [bench.measure(with_scratch(size), None) for size in sizes]
+
+
+def test_scratch_holds_nan_before_each_verified_run(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    seen: list[bool] = []
+
+    def run(at: Pointers) -> None:
+        scratch = at.at(SCRATCH, 8)
+        seen.append(bool(np.isnan(scratch).all()))
+        scratch[:] = 1.0
+        right(at)
+
+    first, second = measured(monkeypatch, run, 8, 8)
+    assert isinstance(first, Measurement)
+    assert isinstance(second, Measurement)
+    assert seen == [True] * 4
+
+
+@pytest.mark.parametrize("around", [{"before": 1}, {"behind": 1}])
+def test_write_beside_scratch_is_found(
+    monkeypatch: pytest.MonkeyPatch, around: dict[str, int]
+) -> None:
+    def run(at: Pointers) -> None:
+        right(at)
+        at.at(SCRATCH, 8, **around)[0 if "before" in around else -1] = 1.0
+
+    (outcome,) = measured(monkeypatch, run, 8)
+    assert isinstance(outcome, Failure)
+    reason = "stray writes: changed 4 bytes around the scratch memory of argument 4"
+    assert (outcome.stage, outcome.reason) == ("verify", reason)
+
+
+def test_scratch_of_a_larger_candidate_is_guarded_at_its_own_end(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def run(at: Pointers) -> None:
+        at.at(SCRATCH, 5000)[-1] = 1.0
+        right(at)
+
+    small, large, again = measured(monkeypatch, run, 4999, 5000, 4999)
+    assert isinstance(large, Measurement)
+    assert isinstance(small, Failure)
+    assert isinstance(again, Failure)
+
+
+def test_run_keeps_its_scratch_when_others_need_more(monkeypatch: pytest.MonkeyPatch) -> None:
+    def run(at: Pointers) -> None:
+        at.at(SCRATCH, 8)[:] = 1.0
+        right(at)
+
+    bench, session = opened(monkeypatch, {"scratch": run})
+    kept, pieces = bench._bound(with_scratch(8))
+    bench._bound(with_scratch(100_000))
+    larger = weakref.ref(bench._scratch._memory)
+    bench._bound(with_scratch(200_000))
+    assert larger() is None  # no run keeps it
+    bench._restore(pieces)
+    kept()
+    session.synchronize()
+    assert bench._scratch.stray(pieces) is None

@@ -23,8 +23,10 @@ NAMED: dict[str, Any] = {"parameters": NAMES, "block": None, "constraints": None
         ({"problem_size": lambda p: (1000, 10 * p["EACH"], 3)}, (32, 5, 3)),
         ({"problem_size": 1000, "grid_div": ["EACH"]}, (500, 1, 1)),
         ({"problem_size": (1000, 9), "grid_div": [("block_size_x", "EACH"), 4]}, (16, 3, 1)),
-        ({"problem_size": (7, 9), "grid_div": [lambda p: p["EACH"] + 1]}, (3, 9, 1)),
-        ({"problem_size": 7, "grid_div": []}, (7, 1, 1)),
+        ({"problem_size": (7, 9), "grid_div": [lambda p: p["EACH"] + 1]}, (3, 3, 1)),
+        ({"problem_size": (7, 9), "grid_div": [None, "EACH"]}, (1, 5, 1)),
+        ({"problem_size": (70, 9), "grid_div": []}, (3, 3, 1)),
+        ({"problem_size": 7, "grid_div": [[]]}, (7, 1, 1)),
         ({"problem_size": 1000, "block": (100, 5)}, (10, 1, 1)),
     ],
 )
