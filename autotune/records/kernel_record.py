@@ -19,7 +19,7 @@ from hashlib import sha256
 from pathlib import Path, PurePosixPath
 from posixpath import dirname, join, normpath
 from string import Formatter
-from typing import Annotated, ClassVar, Literal, get_args
+from typing import Annotated, ClassVar, Literal
 
 from msgspec import Meta
 
@@ -47,16 +47,11 @@ _NAME = re.compile(decoding.QUALIFIED)
 
 
 CompilerName = Literal["nvrtc", "nvcc"]
-LaunchMacro = Literal[
+
+LAUNCH_MACROS = (
     "kernel_tuner",
-    "grid_size_x",
-    "grid_size_y",
-    "grid_size_z",
-    "block_size_x",
-    "block_size_y",
-    "block_size_z",
-]
-LAUNCH_MACROS: tuple[LaunchMacro, ...] = get_args(LaunchMacro)
+    *(f"{extent}_{axis}" for extent in ("grid_size", "block_size") for axis in "xyz"),
+)
 """The macros that Kernel Tuner defines besides the parameters: 1, the blocks of the grid and the
 threads of a block."""
 
@@ -97,7 +92,7 @@ class KernelSource:
     defines: bool = False
     options: tuple[str, ...] = ()
     compiler: CompilerName = "nvrtc"
-    launch_macros: tuple[LaunchMacro, ...] = ()
+    launch_macros: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         paths = {PurePosixPath(path) for path in dict(self.files)}
