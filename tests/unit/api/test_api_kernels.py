@@ -192,6 +192,15 @@ def test_constant_that_nobody_fills_is_refused(runner: OpenedRunner, expected: A
     assert not runner.works
 
 
+@pytest.mark.skipif(nvcc.version() is None, reason="nvcc is not installed")
+def test_kernel_in_an_unnamed_namespace_reads_constants(runner: OpenedRunner) -> None:
+    constant, kernel = CONSTANT["source"].split("\n", 1)
+    source = f"{constant}\nnamespace {{\n{kernel}\n}}"
+    with pytest.raises(UsageError, match="saxpy reads __constant__ b, which nothing fills"):
+        tune(source=source, compile=Compilation(compiler="nvcc"))
+    assert not runner.works
+
+
 def test_occupancy_answers_for_unfilled_constants() -> None:
     table = autotune.kernel_occupancy(**DEFINITION | CONSTANT, device="h100")
     assert len([row for row in table.rows if row.rejection is None]) == LEGAL
