@@ -380,7 +380,7 @@ def test_headers_are_hashed_once(monkeypatch: pytest.MonkeyPatch) -> None:
     assert hashed == ["k.cu"]
 
 
-def test_kernels_of_a_text() -> None:
+def test_declarations_have_their_namespaces() -> None:
     text = """
     // __global__ void no(int);
     namespace a::b { namespace {
