@@ -129,8 +129,13 @@ class Template:
     def address(self) -> str:
         """The C++ expression of the instance's address; an overload is chosen by its signature, as
         in `scale(float*, int)`."""
-        name, signature = split_signature(self.expression)
-        return f"(void (*){signature})&{name}" if signature else f"&{name}"
+        text = self.expression
+        if not text.endswith(")"):
+            return f"&{text}"
+        start = text.rfind("(")
+        while start > 0 and text.count("(", start) < text.count(")", start):
+            start = text.rfind("(", 0, start)
+        return f"(void (*){text[start:]})&{text[:start].rstrip()}"
 
     @property
     def declaration(self) -> str:
@@ -178,19 +183,6 @@ class Template:
             return self.expression
         values = ", ".join(f"{name}={_text(value)}" for name, value in self.arguments)
         return f"{self.kernel}<{values}>"
-
-
-def split_signature(expression: str) -> tuple[str, str]:
-    """A kernel in C++ without its signature, and the signature, such as `(float*, int)`; empty if
-    it has none."""
-    depth = 0
-    for place in range(len(expression) - 1, -1, -1):
-        depth += {")": 1, "(": -1}.get(expression[place], 0)
-        if depth == 0:
-            break
-    if not expression.endswith(")") or depth:
-        return expression, ""
-    return expression[:place].rstrip(), expression[place:]
 
 
 def _type(value: Constant) -> str:

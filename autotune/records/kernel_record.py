@@ -11,21 +11,33 @@ of a record that its shell could run (see `cuda.nvcc`).
 from __future__ import annotations
 
 import json
+
 import re
+
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+
 from contextlib import contextmanager
+
 from dataclasses import asdict, dataclass, fields, replace
+
 from hashlib import sha256
+
 from math import prod
+
 from pathlib import Path, PurePosixPath
+
 from posixpath import dirname, join, normpath
+
 from string import Formatter
+
 from typing import Annotated, ClassVar, Literal, get_args
 
 from msgspec import Meta
 
 from autotune.errors import NotFoundError
+
 from autotune.families.config import Config
+
 from autotune.families.plan import (
     SCALARS,
     Argument,
@@ -35,39 +47,55 @@ from autotune.families.plan import (
     Piece,
     Template,
 )
+
 from autotune.files import decoding, temporary_folder
+
 from autotune.files.decoding import shown
+
 from autotune.measure.objective import winner
+
 from autotune.problem.call import TEXTURE, KernelCall
+
 from autotune.records.record import Entry, TuningRecord
+
+from collections.abc import Collection, Iterator, Mapping, Sequence
+
+from dataclasses import asdict, dataclass, fields
+
+from typing import Annotated, ClassVar, Literal
+
+from autotune.families.plan import SCALARS, Argument, ArgumentType, Launch, LaunchPlan, Template
+
+from autotune.problem.call import KernelCall
+
 
 INCLUDE = re.compile(r'^\s*#\s*include\s*["<]([^">]+)[">]', re.MULTILINE)
 """An include directive; its group is the header."""
 
+
 LONGEST_PATH, LONGEST_PART = 1000, 255
 """Characters of a file's path, and bytes of each of its parts."""
 
+
 _PATH = re.compile(decoding.PATH)
+
 
 _NAME = re.compile(decoding.QUALIFIED)
 
+
 CompilerName = Literal["nvrtc", "nvcc"]
 
-LaunchMacro = Literal[
-    "kernel_tuner",
-    "grid_size_x",
-    "grid_size_y",
-    "grid_size_z",
-    "block_size_x",
-    "block_size_y",
-    "block_size_z",
-]
 
-LAUNCH_MACROS: tuple[LaunchMacro, ...] = get_args(LaunchMacro)
+LAUNCH_MACROS = (
+    "kernel_tuner",
+    *(f"{extent}_{axis}" for extent in ("grid_size", "block_size") for axis in "xyz"),
+)
 """The macros that Kernel Tuner defines besides the parameters: 1, the blocks of the grid and the
 threads of a block."""
 
+
 _FORM = re.compile(r"[\w:<>*&.,+\-/%|^~!=()\[\]{}' ]+")
+
 
 FOLDER = "kernel"
 """The folder that a source is unpacked to. Hashes of sources contain it."""
@@ -102,7 +130,7 @@ class KernelSource:
     defines: bool = False
     options: tuple[str, ...] = ()
     compiler: CompilerName = "nvrtc"
-    launch_macros: tuple[LaunchMacro, ...] = ()
+    launch_macros: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         paths = {PurePosixPath(path) for path in dict(self.files)}
@@ -217,6 +245,7 @@ _OPTION = re.compile(
     r"|(D|define-macro=)[A-Za-z_]\w*(=[\w:<>*&.+\- ]*)?|(U|undefine-macro=)[A-Za-z_]\w*)"
 )
 
+
 # Wherever it stands, also in a comment: what is one to us may be code to the compiler.
 _DIRECTIVE = re.compile(
     r"(?:\#|%:)[^\S\n]*(?:/\*|(?:include\w*|import|embed)\b[^\S\n]*)"
@@ -224,9 +253,12 @@ _DIRECTIVE = re.compile(
     r"|(?P<defined>(?:ifn?def|defined)[\s(]*)?\b__has_(?:include\w*|embed)\b\s*\(?\s*"
 )
 
+
 _HEADER = re.compile(r'"([^"\n]+)"|<([^>\n]+)>')
 
+
 _TRIGRAPHS = {"??=": "#", "??/": "\\"}
+
 
 _SPLICE = re.compile(r"\\[ \t]*\r?\n")
 
@@ -371,6 +403,7 @@ def plan_in_order(
 
 PIECE_GAP = 4096
 """Bytes between two pieces of scratch memory, at least; the start of each is a multiple of it."""
+
 
 OwnValue = int | float
 """A number that a configuration determines, as the driver takes it, or bytes of scratch memory."""

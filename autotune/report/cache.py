@@ -162,13 +162,15 @@ def outcome(retimed: Retimed) -> str:
 
 
 def kernels(records: Sequence[KernelRecord]) -> str:
-    """The user kernels of other caches, each with its source's digest and compiler options."""
+    """The user kernels of other caches, each with its sources' digests and compiler options."""
     lines = [f"user kernels, with the source code of their authors: {len(records)}"]
     for record in records:
         launch = record.best.launch
         options = () if launch is None else launch.source.options
+        launched = (entry for entry in record.entries if entry.launch)
+        digests = dict.fromkeys(item.source_digest[:12] for item in (record.best, *launched))
         lines.append(
-            f"{record.title} on {record.device.name}: source {record.best.source_digest[:12]}, "
+            f"{record.title} on {record.device.name}: source {', '.join(digests)}, "
             f"options {' '.join(options) or 'none'}"
         )
     return "\n".join(lines)

@@ -134,9 +134,9 @@ def mistake_in(kernel: UserKernel, log: str) -> str | None:
         return None
     declared = [kernel for _, text in source.files for kernel in declarations(text)]
     own = [kernel for kernel in declared if kernel.name == source.name]
-    if not own and declared:
+    if not own and (declared or source.name in unknown):
         names = ", ".join(dict.fromkeys(kernel.name for kernel in declared))
-        return f"the source has no such kernel; it has {names}"
+        return f"the source has no such kernel; it has {names or 'none outside macros'}"
     if len(own) > 1:
         forms = ", ".join(f"'{kernel.name}{kernel.signature}'" for kernel in own)
         return f"the kernel is overloaded; name one with its signature, such as {forms}"

@@ -3,18 +3,29 @@
 from __future__ import annotations
 
 import json
+
 import re
+
 import shutil
+
 import threading
+
 import time
+
 from collections.abc import Iterator
+
 from pathlib import Path
+
 from typing import Any
 
 import numpy as np
+
 import pytest
+
 from numpy.typing import NDArray
+
 from support.sample_records import H100
+
 from support.sample_user_kernels import (
     EACH,
     LEGAL,
@@ -25,12 +36,17 @@ from support.sample_user_kernels import (
     arguments,
     reference,
 )
+
 from support.waiting import HANG_S
 
 import autotune
+
 from autotune.api.kernels import QUICK_TRIALS
+
 from autotune.cuda import compiler, nvcc
+
 from autotune.device import Device, find
+
 from autotune.errors import (
     AutotuneError,
     BudgetError,
@@ -39,20 +55,39 @@ from autotune.errors import (
     NotFoundError,
     UsageError,
 )
+
 from autotune.families.config import Config
+
 from autotune.families.plan import Template
+
 from autotune.measure import devices, gpu_runner
+
 from autotune.measure.measurement import Failure
+
 from autotune.measure.runner import Candidate
+
 from autotune.records import Store
+
 from autotune.records.kernel_record import Geometry
+
 from autotune.tuning import loop
+
 from autotune.tuning.options import Search
+
 from autotune.user_kernels import bench
+
 from autotune.user_kernels.bench import open_kernel_runner
+
 from autotune.user_kernels.results import Verification
+
 from autotune.user_kernels.source import Compilation
+
 from autotune.user_kernels.workload import Workload
+
+from autotune.cuda import nvcc
+
+from autotune.errors import AutotuneError, DeviceError, MissingError, NotFoundError, UsageError
+
 
 DEFINITION: dict[str, Any] = {
     "source": SAXPY,
@@ -211,6 +246,15 @@ CONSTANT: dict[str, Any] = {
 def test_constant_that_nobody_fills_is_refused(runner: OpenedRunner, expected: Any) -> None:
     with pytest.raises(UsageError, match="saxpy reads __constant__ b, which nothing fills"):
         tune(**CONSTANT, reference=expected)
+    assert not runner.works
+
+
+@pytest.mark.skipif(nvcc.version() is None, reason="nvcc is not installed")
+def test_kernel_in_an_unnamed_namespace_reads_constants(runner: OpenedRunner) -> None:
+    constant, kernel = CONSTANT["source"].split("\n", 1)
+    source = f"{constant}\nnamespace {{\n{kernel}\n}}"
+    with pytest.raises(UsageError, match="saxpy reads __constant__ b, which nothing fills"):
+        tune(source=source, compile=Compilation(compiler="nvcc"))
     assert not runner.works
 
 
@@ -512,6 +556,8 @@ __global__ void partial(float* y, const float* x, float* sums, int blocks) {
 }
 __global__ void total(const float* sums, float* y, int blocks) { y[0] = sums[blocks - 1]; }
 """
+
+
 SUM: dict[str, Any] = {
     "source": REDUCTION,
     "name": [

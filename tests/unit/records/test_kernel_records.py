@@ -21,6 +21,7 @@ from autotune.records.kernel_record import (
     KernelStep,
     source_fault,
 )
+from autotune.report import cache
 
 CALL = KernelCall("my::transpose", ("float32[64,32]", "float32[32,64]", "int32=64", "float64=0.1"))
 
@@ -408,6 +409,8 @@ def test_entry_keeps_the_source_of_its_configuration() -> None:
     kept = replace(record, entries=(record.best, replace(record.entries[1], launch=launch)))
     assert codec.loads(codec.dumps(kept)) == kept
     assert codec.loads(codec.line(kept)) == kept
+    digests = f"source {SOURCE.digest[:12]}, {other.digest[:12]}, options"
+    assert digests in cache.kernels([kept])
 
 
 def test_entry_with_a_source_that_reads_elsewhere_is_refused() -> None:

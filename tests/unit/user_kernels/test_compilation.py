@@ -291,6 +291,12 @@ def test_macros_of_a_launch_are_left_out_where_unread() -> None:
     [
         ("k<>", KERNEL, Compilation(), "k: unknown identifier TILE is a parameter: set compile="),
         ("kk", f"namespace a {{ {KERNEL} }} {KERNEL}", DEFINES, "no such kernel; it has a::k, k"),
+        (
+            "kk",
+            f"#define K(n) __global__ void n(float* x)\nK(k) {{{BODY}}}",
+            DEFINES,
+            "outside macros",
+        ),
         ("b::k", f"namespace b {{}} {KERNEL}", DEFINES, "b::k: the source has no such kernel"),
         ("k", KERNEL.replace("TILE", "8"), Compilation(), "k: the kernel is not a template; set"),
     ],
@@ -374,7 +380,7 @@ def test_headers_are_hashed_once(monkeypatch: pytest.MonkeyPatch) -> None:
     assert hashed == ["k.cu"]
 
 
-def test_kernels_of_a_text() -> None:
+def test_declarations_have_their_namespaces() -> None:
     text = """
     // __global__ void no(int);
     namespace a::b { namespace {
