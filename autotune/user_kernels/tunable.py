@@ -20,12 +20,10 @@ from numpy.typing import NDArray
 from autotune.device import Device
 from autotune.errors import AutotuneError, UsageError
 from autotune.families.config import Config, Value
-from autotune.families.plan import Argument, Launch, LaunchPlan, Resources
+from autotune.families.plan import Argument, Launch, LaunchPlan
 from autotune.files import limits
 from autotune.measure.measurement import Energy, Evidence, Failure, Measurement, Stage
 from autotune.measure.runner import Candidate, Runner
-from autotune.model import features
-from autotune.model.features import Describe, Description
 from autotune.model.legality import Rejection
 from autotune.problem.call import KernelCall
 from autotune.records import Entry, KernelRecord, Provenance
@@ -165,9 +163,6 @@ def check_metrics(metrics: Mapping[str, Metric] | None) -> dict[str, Metric]:
     return dict(metrics or {})
 
 
-# Assumed for a kernel that is not compiled yet; few enough for any block size.
-ASSUMED_REGISTERS = 32
-
 LARGEST_SOURCE = limits.RECORD // 2
 """Characters of a source, with its headers, that a record keeps."""
 
@@ -281,21 +276,6 @@ class KernelTunable(Tunable[KernelRecord]):
                 + "; ".join(reasons)
             )
         return Candidates((), tuple(configs), dict(counts.most_common()))
-
-    def describe(self, device: Device) -> Describe:
-        """The resources of a block and the number of blocks; the kernel's work is unknown."""
-
-        def describe_plans(
-            configs: Sequence[Config], resources: Sequence[Resources | None]
-        ) -> Description:
-            plans = [self.plan(config) for config in configs]
-            assumed = [
-                compiled or Resources(plan.main.threads, ASSUMED_REGISTERS, plan.main.shared)
-                for plan, compiled in zip(plans, resources, strict=True)
-            ]
-            return features.of_plans(plans, device, assumed)
-
-        return describe_plans
 
     def plan(self, config: Config) -> LaunchPlan:
         """The single launch. Local memory is allowed: a user kernel may use it on purpose."""
