@@ -10,9 +10,8 @@ from functools import lru_cache
 import numpy as np
 from numpy.typing import NDArray
 
-from autotune.device import Device
 from autotune.families.config import Config
-from autotune.families.plan import LaunchPlan, Resources
+from autotune.families.plan import Resources
 from autotune.problem import Problem
 
 Floats = NDArray[np.float64]
@@ -68,16 +67,6 @@ def block_columns(
     at_once = np.maximum(resident, 1)
     waves = blocks / (at_once * sms)
     return [*np.log2([threads, shared, at_once, blocks]), registers, waves / np.ceil(waves)]
-
-
-def of_plans(
-    plans: Sequence[LaunchPlan], device: Device, resources: Sequence[Resources]
-) -> Description:
-    """Describes configurations of any kernel by their plans and resources."""
-    resident = np.array([need.occupancy(device).blocks_per_sm for need in resources], float)
-    grids = np.array([plan.main.grid for plan in plans], float)
-    columns = block_columns(resources, resident, grids.prod(1), device.sms)
-    return Description(np.column_stack(columns))
 
 
 @dataclass(frozen=True, eq=False)

@@ -355,8 +355,9 @@ class Run(Generic[R]):
         outcome = runner.measure(candidate, best, options.objective)
         if options.meters_trials:
             (outcome,) = _metered(runner, [candidate], [outcome])
-        self._budget.note(candidate.config, monotonic() - began)
-        if isinstance(outcome, Failure) and outcome.stage == "timeout" and self._over_time():
+        if not isinstance(outcome, Failure):
+            self._budget.note(candidate.config, monotonic() - began)
+        elif outcome.stage == "timeout" and self._over_time():
             return None
         trial = self._trial(candidate, outcome)
         self._write(trial)

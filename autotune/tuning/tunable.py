@@ -123,9 +123,11 @@ class Tunable(ABC, Generic[R_co]):
         del candidates, device, store, objective
         return ()
 
-    @abstractmethod
-    def describe(self, device: Device) -> Describe:
-        """The features that a time may depend on besides the parameters."""
+    def describe(self, device: Device) -> Describe | None:
+        """The features that a time may depend on besides the parameters; None without a model that
+        knows them of configurations that are not compiled."""
+        del device
+        return None
 
     @abstractmethod
     def plan(self, config: Config) -> LaunchPlan:

@@ -7,28 +7,47 @@ reference, the first configuration that runs stands in for it.
 from __future__ import annotations
 
 import json
+
 import math
+
 from collections import Counter
+
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+
 from dataclasses import astuple, dataclass, field, replace
+
 from hashlib import sha256
+
 from typing import Any, ClassVar, Protocol
 
 import numpy as np
+
 from numpy.typing import NDArray
 
 from autotune.device import Device
+
 from autotune.errors import AutotuneError, UsageError
+
 from autotune.families.config import Config, Value
+
 from autotune.families.plan import Argument, LaunchPlan, Resources
+
 from autotune.files import limits
+
 from autotune.measure.measurement import Energy, Evidence, Failure, Measurement, Stage
+
 from autotune.measure.runner import Candidate, Runner
+
 from autotune.model import features
+
 from autotune.model.features import Describe, Description
+
 from autotune.model.legality import Rejection
+
 from autotune.problem.call import KernelCall
+
 from autotune.records import Entry, KernelRecord, Provenance
+
 from autotune.records.kernel_record import (
     NOT_VERIFIED,
     KernelEntry,
@@ -36,15 +55,34 @@ from autotune.records.kernel_record import (
     OwnValue,
     plan_in_order,
 )
+
 from autotune.tuning.pipeline import Compile, prepare
+
 from autotune.tuning.trials import Barred, Trial
+
 from autotune.tuning.tunable import Candidates, Tunable
+
 from autotune.user_kernels.arguments import launch_arguments
+
 from autotune.user_kernels.definition import UserKernel
+
 from autotune.user_kernels.expressions import Expression
+
 from autotune.user_kernels.geometry import evaluate, rejection
+
 from autotune.user_kernels.space import IN_ORDER, results_of
+
 from autotune.user_kernels.steps import Computed, Scratch, Varying
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+
+from functools import cached_property
+
+from autotune.families.plan import Argument, Launch, LaunchPlan
+
+from autotune.records.kernel_record import Geometry, KernelEntry, KernelLaunch
+
+from autotune.tuning.trials import Trial
 
 
 @dataclass(frozen=True)
@@ -119,6 +157,7 @@ MEASURED = {
 }
 """Attributes of a result that the text of a metric can name."""
 
+
 Metric = Callable[[KernelResult], float]
 """A number that follows from a result."""
 
@@ -187,16 +226,15 @@ def check_metrics(
     return checked
 
 
-# Assumed for a kernel that is not compiled yet; few enough for any block size.
-ASSUMED_REGISTERS = 32
-
 LARGEST_SOURCE = limits.RECORD // 2
 """Characters of a source, with its headers, that a record keeps."""
 
 
 BROKEN = "a constraint is not fulfilled"
 
+
 NOT_RECORDED = Rejection("not recorded", "the recording does not have it")
+
 
 QUARANTINED = Rejection("quarantined", "it crashed or hung before")
 
@@ -331,21 +369,6 @@ class KernelTunable(Tunable[KernelRecord]):
                 + "; ".join(reasons)
             )
         return Candidates((), left, dict(rejected.most_common()))
-
-    def describe(self, device: Device) -> Describe:
-        """The resources of a block and the number of blocks; the kernel's work is unknown."""
-
-        def describe_plans(
-            configs: Sequence[Config], resources: Sequence[Resources | None]
-        ) -> Description:
-            plans = [self.plan(config) for config in configs]
-            assumed = [
-                compiled or Resources(plan.main.threads, ASSUMED_REGISTERS, plan.main.shared)
-                for plan, compiled in zip(plans, resources, strict=True)
-            ]
-            return features.of_plans(plans, device, assumed)
-
-        return describe_plans
 
     def plan(self, config: Config) -> LaunchPlan:
         """The launches in their order (see `plan_in_order`)."""

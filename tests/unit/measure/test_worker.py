@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import math
 import os
 import random
 import signal
@@ -147,6 +148,17 @@ def test_hang_is_a_timeout() -> None:
     hasty = runner(time_limit=0.2)
     assert hasty.measure(candidate("hang"), None) == Failure("timeout", "no answer within 0.2 s")
     hasty.close()
+
+
+def test_hang_ends_at_the_deadline(fake: GpuRunner) -> None:
+    count(fake)
+    began = time.monotonic()
+    fake.until(began + 0.3)
+    outcome = fake.measure(candidate("hang"), None)
+    assert isinstance(outcome, Failure)
+    assert (outcome.stage, time.monotonic() - began < 5) == ("timeout", True)
+    fake.until(math.inf)
+    count(fake)
 
 
 def test_worker_of_a_hung_candidate_is_killed() -> None:

@@ -10,8 +10,8 @@ from support.sample_records import H100, SQUARE
 
 from autotune.families.config import Config
 from autotune.families.plan import Resources
-from autotune.families.registry import find, plan
-from autotune.model import cost, features, space
+from autotune.families.registry import find
+from autotune.model import cost, space
 from autotune.model.features import Description
 from autotune.problem import Problem
 
@@ -88,12 +88,3 @@ def test_compiled_resources_replace_the_estimate() -> None:
 
 def test_description_ignores_other_configurations() -> None:
     assert np.array_equal(described(SIMT).features[7], described([SIMT[7]]).features[0])
-
-
-def test_user_kernels_are_described_without_a_model() -> None:
-    plans = [plan(config, SQUARE) for config in SIMT]
-    resources = [find("simt").estimate(config, SQUARE) for config in SIMT]
-    description = features.of_plans(plans, H100, resources)
-    ours = described(SIMT).features
-    assert description.predicted is None
-    assert description.features[:, : RESIDENT - THREADS] == pytest.approx(ours[:, THREADS:RESIDENT])

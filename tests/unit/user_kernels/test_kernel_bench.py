@@ -336,6 +336,17 @@ def test_rematch_interleaves_verified_kernels(monkeypatch: pytest.MonkeyPatch) -
     assert (session.log[-1], baseline) == ("interleave 2", None)
 
 
+def test_rematch_has_a_deadline(bench: KernelBench) -> None:
+    bench.rematch([candidate("right")], False, 7.0)
+    assert bench._timer.deadline == 7.0
+
+
+def test_bench_takes_up_another_call(monkeypatch: pytest.MonkeyPatch) -> None:
+    bench, _ = opened(monkeypatch, call=Workload(work().call, (), ()))
+    bench.switch_to(work())
+    assert isinstance(bench.measure(candidate("right"), None), Measurement)
+
+
 def test_user_kernel_has_no_baseline(bench: KernelBench) -> None:
     assert bench.baseline() is None
 

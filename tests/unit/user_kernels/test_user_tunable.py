@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import pytest
@@ -11,8 +12,9 @@ from support.sample_user_kernels import EACH, LEGAL, THREADS, KernelRunner, kern
 
 from autotune.cuda.program import CompileFailure, Program
 from autotune.errors import AutotuneError, UsageError
+from autotune.families.config import Config
 from autotune.families.plan import Resources, Template
-from autotune.measure.measurement import Failure
+from autotune.measure.measurement import Evidence, Failure, Measurement
 from autotune.problem.call import KernelCall
 from autotune.records import KernelRecord, Store
 from autotune.tuning.loop import Search, tune
@@ -37,6 +39,54 @@ def test_fastest_configuration_is_recorded(store: Store) -> None:
     record = go(KernelRunner(), store)
     assert str(record.best.config) == "saxpy:THREADS=256,EACH=1"
     assert store.kernel(H100, TUNABLE.call) == record
+
+
+class Valley(KernelRunner):
+    """A recording of 6,144 configurations with one optimum, each with registers of its own."""
+
+    evidence: Evidence = "replayed"
+
+    def __init__(self, configs: tuple[Config, ...]) -> None:
+        super().__init__()
+        self._configs = configs
+
+    def known(self) -> tuple[Config, ...]:
+        return self._configs
+
+    def resources(self, config: Config) -> Resources:
+        threads, each = config.integer("THREADS"), config.integer("EACH")
+        return Resources(threads, 40 + 12 * each + threads % 13, 0)
+
+    def share(self, config: Config) -> float:
+        """The speed of a configuration as a share of the best."""
+        threads, each, a, b, c = (config.integer(name) for name in VALLEY)
+        slower = (
+            1 + 0.5 * abs(math.log2(threads / 352)),
+            1 + 0.25 * abs(math.log2(each) - 2),
+            1 + 0.15 * abs(a - 4),
+            1 + 0.2 * abs(math.log2(b) - 1) * (1 + c),
+            1.1 - 0.1 * c,
+        )
+        return 1 / math.prod(slower)
+
+    def _outcome(self, config: Config) -> Measurement:
+        return Measurement(100 / self.share(config), 0.1, 20, 200.0)
+
+
+VALLEY = {
+    "THREADS": tuple(range(32, 1025, 32)),
+    "EACH": (1, 2, 4, 8),
+    **{"A": (1, 2, 3, 4, 5, 6), "B": (1, 2, 4, 8), "C": (0, 1)},
+}
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_search_learns_although_registers_differ(store: Store, seed: int) -> None:
+    tuned = tunable(parameters=VALLEY, constraints=None)
+    runner = Valley(tuple(tuned.kernel.combinations()))
+    record = go(runner, store, tuned, trials=40, seed=seed)
+    # The best of 40 at random reaches about 0.65.
+    assert runner.share(record.best.config) > 0.9
 
 
 def test_record_describes_the_call(store: Store) -> None:
