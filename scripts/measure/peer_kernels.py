@@ -358,9 +358,10 @@ def language(case: Case, arguments: Sequence[Any]) -> str:
 
 def includes() -> list[str]:
     """Options for the folders of CUDA's headers."""
-    from autotune.user_kernels.source import cuda_headers
+    from cuda.pathfinder import find_nvidia_header_directory
 
-    return [f"-I{folder}" for folder in cuda_headers()]
+    folders = (find_nvidia_header_directory(library) for library in ("cudart", "cccl"))
+    return [f"-I{folder}" for folder in folders if folder]
 
 
 def link_by_nvcc() -> None:
