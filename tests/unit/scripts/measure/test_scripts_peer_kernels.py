@@ -165,7 +165,10 @@ def test_wrong_winner_is_counted_and_shown() -> None:
     runs = outcomes({"wrong": "3 elements"})
     total = peers.summary([{"case": "scan", "runs": runs, "ratios": []}])
     assert (total[peers.OURS]["wrong"], total[peers.THEIRS]["wrong"]) == (1, 0)
-    assert peers.figure(runs[0], "us") == "wrong"
+    cells = [[peers.figure(run, head) for head in peers.HEADS] for run in (*runs, {})]
+    assert cells[0] == ["wrong", "5", "1.0", "11.0"]
+    assert cells[1] == ["12.0", "5", "1.0", "11.0"]
+    assert cells[2] == ["none"] * 4
     assert peers.totals(total[peers.OURS]) == (
         "1 of 1 runs have a winner, 1 wrong, 5 trials (5 to 5), "
         "1 s to the first result (1 to 1), 11 s of wall clock (11 to 11)"
