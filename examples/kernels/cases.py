@@ -102,9 +102,9 @@ class Case:
             "source": self.path,
             "name": self.kernel,
             "parameters": self.parameters,
-            "constraints": {text: function_of(text) for text in self.constraints},
+            "constraints": self.constraints,
             "compile": autotune.Compilation(defines=not self.is_template),
-            "shared": function_of(self.shared) if self.shared else 0,
+            "shared": self.shared,
         }
 
     def geometry(self) -> dict[str, Any]:
@@ -132,11 +132,6 @@ class Case:
 def evaluated(text: Size, parameters: Parameters) -> Any:
     """The value of an expression in the parameters."""
     return eval(text, {}, dict(parameters)) if isinstance(text, str) else text
-
-
-def function_of(text: Size) -> Callable[[Parameters], Any]:
-    """An expression as a function of the parameters."""
-    return lambda parameters: evaluated(text, parameters)
 
 
 N_ADD = 1 << 24

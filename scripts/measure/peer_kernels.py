@@ -27,7 +27,7 @@ import signal
 import subprocess
 import sys
 import tempfile
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from datetime import datetime
@@ -65,6 +65,9 @@ PREPARED_S, LATE = 60.0, 3.0
 
 JUDGED_S, SAMPLE_US, MOST_SAMPLES = 3.0, 1000.0, 60
 """Seconds of the final timing of a kernel, microseconds of one sample, most samples of a winner."""
+
+HEADS = {"us": "us", "trials": "trials", "first s": "first_s", "wall s": "wall_s"}
+"""Columns of the table and the figures of a run that they show."""
 
 RTOL = 1e-4
 """Tolerance of floats, relative to an element and to the mean magnitude; integers are equal."""
@@ -176,7 +179,8 @@ def compared(task: Row, seeds: Sequence[int], run: Callable[..., Row]) -> Row:
             outcome |= run({**task, "job": tuner, "seed": seed}, limit=limit)
             runs.append(outcome)
             SHOWN.print(told(name, outcome), markup=False)
-    winners = unique(outcome["config"] for outcome in runs if outcome.get("config"))
+    configs = [outcome["config"] for outcome in runs if outcome.get("config")]
+    winners = [config for place, config in enumerate(configs) if config not in configs[:place]]
     judged = run({**task, "job": "judge", "winners": winners}, limit=2 * PREPARED_S)
     times = judged.pop("times", [])
     for outcome in runs:
@@ -193,15 +197,6 @@ def compared(task: Row, seeds: Sequence[int], run: Callable[..., Row]) -> Row:
 def wrong(run: Row) -> bool:
     """Whether the winner of a run is wrong."""
     return "wrong" in run.get("judged", {})
-
-
-def unique(configs: Iterable[Config]) -> list[Config]:
-    """The different configurations, in order."""
-    found: list[Config] = []
-    for config in configs:
-        if config not in found:
-            found.append(config)
-    return found
 
 
 def ratios(runs: Sequence[Row]) -> list[float]:
@@ -260,19 +255,14 @@ def apart(task: Row, *, limit: float, place: tuple[str, list[int]]) -> Row:
             except subprocess.TimeoutExpired:
                 late = f"ended after {limit:.0f} s"
             finally:
-                stop(child)
+                with suppress(ProcessLookupError):
+                    os.killpg(child.pid, signal.SIGKILL)
+                child.wait()
             if outcome.exists():
                 return dict(json.loads(outcome.read_text()))
             log.seek(0)
             last = [line for line in log.read().splitlines() if line.strip()][-1:]
             return {"broken": late or f"exit status {child.returncode}: {''.join(last)}"}
-
-
-def stop(child: subprocess.Popen[bytes]) -> None:
-    """Ends a process with all that it started."""
-    with suppress(ProcessLookupError):
-        os.killpg(child.pid, signal.SIGKILL)
-    child.wait()
 
 
 def child(request: Path, outcome: Path) -> None:
@@ -335,13 +325,8 @@ def run_autotune(case: Case, task: Row) -> Row:
         }
     except Exception as error:
         found, broken = {}, {"broken": told_of(error)}
-    return {
-        "wall_s": time() - began,
-        "trials": clock.trials,
-        "failures": clock.failures,
-        **found,
-        **broken,
-    }
+    counts = {"trials": clock.trials, "failures": clock.failures}
+    return {"wall_s": time() - began, **counts, **found, **broken}
 
 
 def told_of(error: Exception) -> str:
@@ -358,9 +343,10 @@ def language(case: Case, arguments: Sequence[Any]) -> str:
 
 def includes() -> list[str]:
     """Options for the folders of CUDA's headers."""
-    from autotune.user_kernels.source import cuda_headers
+    from cuda.pathfinder import find_nvidia_header_directory
 
-    return [f"-I{folder}" for folder in cuda_headers()]
+    folders = (find_nvidia_header_directory(library) for library in ("cudart", "cccl"))
+    return [f"-I{folder}" for folder in folders if folder]
 
 
 def link_by_nvcc() -> None:
@@ -436,14 +422,8 @@ def run_kernel_tuner(case: Case, task: Row) -> Row:
             "us": 1e3 * best["time"],
             "first_s": datetime.fromisoformat(good[0]["timestamp"]).timestamp() - began,
         }
-    return {
-        "lang": lang,
-        "wall_s": wall,
-        "trials": len(tried),
-        "failures": len(tried) - len(good),
-        **found,
-        **broken,
-    }
+    counts = {"trials": len(tried), "failures": len(tried) - len(good)}
+    return {"lang": lang, "wall_s": wall, **counts, **found, **broken}
 
 
 def judge(case: Case, task: Row) -> Row:
@@ -482,35 +462,24 @@ def judge(case: Case, task: Row) -> Row:
     for place, samples in interleaved(launches, driver).items():
         low, middle, high = (float(at) for at in np.percentile(samples, (25, 50, 75)))
         times[place] = {"us": middle, "spread_us": high - low, "samples": len(samples)}
-    return {
-        "device": device.name(),
-        "driver": f"{version // 1000}.{version % 1000 // 10}",
-        "times": times,
-    }
+    driven = f"{version // 1000}.{version % 1000 // 10}"
+    return {"device": device.name(), "driver": driven, "times": times}
 
 
 def cubin(case: Case, config: Config, *, arch: str) -> bytes | str:
     """The machine code of a configuration by nvcc, or the compiler's complaint."""
-    defined = "" if case.is_template else macros(config)
-    text = f'{defined}#include "{case.path}"\n'
+    text = f'#include "{case.path}"\n'
     if case.is_template:
-        text += f"const void* instance() {{ return (const void*)&{instance(case, config)}; }}\n"
+        instance = re.sub(r"\w+", lambda word: str(config.get(word[0], word[0])), case.kernel)
+        text += f"const void* used() {{ return (const void*)&{instance}; }}\n"
+    else:
+        text = "".join(f"#define {name} {value}\n" for name, value in config.items()) + text
     with tempfile.TemporaryDirectory() as folder:
         source, made = Path(folder) / "winner.cu", Path(folder) / "winner.cubin"
         source.write_text(text)
         command = ["nvcc", "-cubin", f"-arch={arch}", "-std=c++17", "-o", str(made), str(source)]
         compiled = subprocess.run(command, capture_output=True, text=True, check=False)
         return compiled.stderr or "nvcc failed" if compiled.returncode else made.read_bytes()
-
-
-def macros(config: Config) -> str:
-    """The parameters as macros."""
-    return "".join(f"#define {name} {value}\n" for name, value in config.items())
-
-
-def instance(case: Case, config: Config) -> str:
-    """The kernel's name with the values of its template arguments."""
-    return re.sub(r"\w+", lambda word: str(config.get(word[0], word[0])), case.kernel)
 
 
 def launcher(
@@ -623,30 +592,19 @@ def summary(rows: Sequence[Row]) -> Row:
 
 
 def table(content: Row) -> Table:
-    """A row for each kernel and seed."""
+    """A row for each kernel and seed; times are those of the judge."""
     total = content["summary"]
-    title = (
-        f"geometric mean {total['geomean']:.3f}, worst {total['worst']:.3f}"
-        if "geomean" in total
-        else "no ratio"
-    )
-    shown = Table(title=title, box=None)
-    shown.add_column("kernel", no_wrap=True)
-    heads = ("us", "trials", "first s", "wall s")
-    for head in (
-        "seed",
-        "ratio",
-        *(f"{short}\n{head}" for head in heads for short in ("autot.", "K.T.")),
-    ):
+    title = "geometric mean {geomean:.3f}, worst {worst:.3f}" if total["ratios"] else "no ratio"
+    shown = Table("kernel", title=title.format(**total), box=None)
+    heads = (f"{short}\n{head}" for head in HEADS for short in ("autot.", "K.T."))
+    for head in ("seed", "ratio", *heads):
         shown.add_column(head, justify="right", no_wrap=True)
     for row in content["rows"]:
-        by_seed: dict[int, dict[str, Row]] = {}
-        for run in row["runs"]:
-            by_seed.setdefault(run["seed"], {})[run["tuner"]] = run
-        for seed, runs in by_seed.items():
-            pair = [runs.get(tuner, {}) for tuner in TUNERS]
-            ratio = "".join(f"{ratio:.3f}" for ratio in ratios([*runs.values()]))
-            cells = [cell for name in heads for cell in (figure(run, name) for run in pair)]
+        for seed in range(content["seeds"]):
+            runs = [run for run in row["runs"] if run["seed"] == seed]
+            pair = [run for tuner in TUNERS for run in runs if run["tuner"] == tuner]
+            ratio = "".join(f"{ratio:.3f}" for ratio in ratios(runs))
+            cells = [figure(run, head) for head in HEADS for run in pair]
             shown.add_row(row["case"], str(seed), ratio, *cells)
     return shown
 
@@ -664,11 +622,10 @@ def totals(total: Row) -> str:
 
 def figure(run: Row, head: str) -> str:
     """A cell of the table."""
-    judged = run.get("judged", {})
-    if head == "us":
-        return f"{judged['us']:.1f}" if "us" in judged else "wrong" if "wrong" in judged else "none"
-    value = run.get({"trials": "trials", "first s": "first_s", "wall s": "wall_s"}[head])
-    return "" if value is None else f"{value}" if head == "trials" else f"{value:.1f}"
+    if wrong(run) and head == "us":
+        return "wrong"
+    value = (run.get("judged", {}) if head == "us" else run).get(HEADS[head])
+    return "none" if value is None else f"{value}" if head == "trials" else f"{value:.1f}"
 
 
 def toolkit() -> str:
