@@ -11,33 +11,21 @@ of a record that its shell could run (see `cuda.nvcc`).
 from __future__ import annotations
 
 import json
-
 import re
-
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-
 from contextlib import contextmanager
-
 from dataclasses import asdict, dataclass, fields, replace
-
 from hashlib import sha256
-
 from math import prod
-
 from pathlib import Path, PurePosixPath
-
 from posixpath import dirname, join, normpath
-
 from string import Formatter
-
-from typing import Annotated, ClassVar, Literal, get_args
+from typing import Annotated, ClassVar, Literal
 
 from msgspec import Meta
 
 from autotune.errors import NotFoundError
-
 from autotune.families.config import Config
-
 from autotune.families.plan import (
     SCALARS,
     Argument,
@@ -47,27 +35,11 @@ from autotune.families.plan import (
     Piece,
     Template,
 )
-
 from autotune.files import decoding, temporary_folder
-
 from autotune.files.decoding import shown
-
 from autotune.measure.objective import winner
-
 from autotune.problem.call import TEXTURE, KernelCall
-
 from autotune.records.record import Entry, TuningRecord
-
-from collections.abc import Collection, Iterator, Mapping, Sequence
-
-from dataclasses import asdict, dataclass, fields
-
-from typing import Annotated, ClassVar, Literal
-
-from autotune.families.plan import SCALARS, Argument, ArgumentType, Launch, LaunchPlan, Template
-
-from autotune.problem.call import KernelCall
-
 
 INCLUDE = re.compile(r'^\s*#\s*include\s*["<]([^">]+)[">]', re.MULTILINE)
 """An include directive; its group is the header."""
@@ -351,7 +323,7 @@ class KernelStep:
         """The kernel with the files of another of the same source; raises as `KernelSource`."""
         return replace(source, name=self.name, form=self.form)
 
-    def instance(self, source: KernelSource, config: Config, geometry: Geometry) -> Template:
+    def instance(self, source: KernelSource, config: Config, geometry: Geometry | None) -> Template:
         """The template instance of a configuration, from a kernel of the same source."""
         template = source.template(config, geometry)
         return replace(template, kernel=self.name, form=self.form)

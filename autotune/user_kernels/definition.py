@@ -152,7 +152,8 @@ class UserKernel:
         Raises:
             UsageError: as `at` and `geometry`.
         """
-        source, geometry = self.at(config).source, self.geometry(config)[place]
+        source = self.at(config).source
+        geometry = self.geometry(config)[place] if source.launch_macros else None
         return self.steps[place].instance(source, config, geometry)
 
     @cached_property

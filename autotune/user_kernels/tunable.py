@@ -7,47 +7,26 @@ reference, the first configuration that runs stands in for it.
 from __future__ import annotations
 
 import json
-
 import math
-
 from collections import Counter
-
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-
 from dataclasses import astuple, dataclass, field, replace
-
 from hashlib import sha256
-
 from typing import Any, ClassVar, Protocol
 
 import numpy as np
-
 from numpy.typing import NDArray
 
 from autotune.device import Device
-
 from autotune.errors import AutotuneError, UsageError
-
 from autotune.families.config import Config, Value
-
-from autotune.families.plan import Argument, LaunchPlan, Resources
-
+from autotune.families.plan import Argument, LaunchPlan
 from autotune.files import limits
-
 from autotune.measure.measurement import Energy, Evidence, Failure, Measurement, Stage
-
 from autotune.measure.runner import Candidate, Runner
-
-from autotune.model import features
-
-from autotune.model.features import Describe, Description
-
 from autotune.model.legality import Rejection
-
 from autotune.problem.call import KernelCall
-
 from autotune.records import Entry, KernelRecord, Provenance
-
 from autotune.records.kernel_record import (
     NOT_VERIFIED,
     KernelEntry,
@@ -55,34 +34,15 @@ from autotune.records.kernel_record import (
     OwnValue,
     plan_in_order,
 )
-
 from autotune.tuning.pipeline import Compile, prepare
-
 from autotune.tuning.trials import Barred, Trial
-
 from autotune.tuning.tunable import Candidates, Tunable
-
 from autotune.user_kernels.arguments import launch_arguments
-
 from autotune.user_kernels.definition import UserKernel
-
 from autotune.user_kernels.expressions import Expression
-
 from autotune.user_kernels.geometry import evaluate, rejection
-
 from autotune.user_kernels.space import IN_ORDER, results_of
-
 from autotune.user_kernels.steps import Computed, Scratch, Varying
-
-from collections.abc import Callable, Iterator, Mapping, Sequence
-
-from functools import cached_property
-
-from autotune.families.plan import Argument, Launch, LaunchPlan
-
-from autotune.records.kernel_record import Geometry, KernelEntry, KernelLaunch
-
-from autotune.tuning.trials import Trial
 
 
 @dataclass(frozen=True)

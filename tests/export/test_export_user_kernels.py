@@ -239,7 +239,7 @@ def test_structures_are_pointers_to_their_bytes(
     header, source = ((tmp_path / f"saxpy.{end}").read_text() for end in "hc")
     parameters = "const void *argument0, const void *argument1, uint64_t argument2, "
     assert f"int saxpy({parameters}CUstream stream);" in header
-    assert "arguments[] = {(void *)argument0, (void *)argument1, &argument2};" in source
+    assert "arguments0[] = {(void *)argument0, (void *)argument1, &argument2};" in source
     output = "-o", tmp_path / "saxpy.o"
     subprocess.run([*compiler, *STRICT, "-c", tmp_path / "saxpy.c", *output], check=True)
 

@@ -3,29 +3,18 @@
 from __future__ import annotations
 
 import json
-
 import re
-
 import shutil
-
 import threading
-
 import time
-
 from collections.abc import Iterator
-
 from pathlib import Path
-
 from typing import Any
 
 import numpy as np
-
 import pytest
-
 from numpy.typing import NDArray
-
 from support.sample_records import H100
-
 from support.sample_user_kernels import (
     EACH,
     LEGAL,
@@ -36,17 +25,12 @@ from support.sample_user_kernels import (
     arguments,
     reference,
 )
-
 from support.waiting import HANG_S
 
 import autotune
-
 from autotune.api.kernels import QUICK_TRIALS
-
 from autotune.cuda import compiler, nvcc
-
 from autotune.device import Device, find
-
 from autotune.errors import (
     AutotuneError,
     BudgetError,
@@ -55,39 +39,20 @@ from autotune.errors import (
     NotFoundError,
     UsageError,
 )
-
 from autotune.families.config import Config
-
 from autotune.families.plan import Template
-
 from autotune.measure import devices, gpu_runner
-
 from autotune.measure.measurement import Failure
-
 from autotune.measure.runner import Candidate
-
 from autotune.records import Store
-
 from autotune.records.kernel_record import Geometry
-
 from autotune.tuning import loop
-
 from autotune.tuning.options import Search
-
 from autotune.user_kernels import bench
-
 from autotune.user_kernels.bench import open_kernel_runner
-
 from autotune.user_kernels.results import Verification
-
 from autotune.user_kernels.source import Compilation
-
 from autotune.user_kernels.workload import Workload
-
-from autotune.cuda import nvcc
-
-from autotune.errors import AutotuneError, DeviceError, MissingError, NotFoundError, UsageError
-
 
 DEFINITION: dict[str, Any] = {
     "source": SAXPY,
