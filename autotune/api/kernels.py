@@ -14,7 +14,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from difflib import get_close_matches
-from functools import partial
+from functools import cache, partial
 from pathlib import Path
 from threading import get_ident
 from time import monotonic
@@ -216,10 +216,10 @@ def _measured(
         compile = variables_filled(compile, tunable.kernel.source, places)
         checks = partial(checked, tunable, arguments, resolved.arch, compile, places)
         check = opened.enter_context(background(checks))
-        if search.modelled:
-            from autotune.model.gaussian_process import import_ahead
-
-            import_ahead()
+        _import_ahead(search)
+        expected = cache(expected)
+        if exact is None:  # nothing compiles ahead before the worker has stated its GPU
+            expected()
         from autotune.tuning.loop import tune
 
         def hand_over(work: Workload) -> None:
@@ -243,6 +243,13 @@ def _measured(
                 observer=observer,
                 begin=None if first else lambda: hand_over(expected()),
             )
+
+
+def _import_ahead(search: Search) -> None:
+    if search.modelled:
+        from autotune.model.gaussian_process import import_ahead
+
+        import_ahead()
 
 
 def _origin(tunable: KernelTunable, driver: str, places: Places) -> Origin:
