@@ -14,7 +14,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from difflib import get_close_matches
-from functools import cache, partial
+from functools import partial
 from pathlib import Path
 from threading import get_ident
 from time import monotonic
@@ -217,9 +217,8 @@ def _measured(
         checks = partial(checked, tunable, arguments, resolved.arch, compile, places)
         check = opened.enter_context(background(checks))
         _import_ahead(search)
-        expected = cache(expected)
-        if exact is None:  # nothing compiles ahead before the worker has stated its GPU
-            expected()
+        if exact is None:  # nothing compiles before the worker has stated its GPU
+            expected = partial(replace, expected())
         from autotune.tuning.loop import tune
 
         def hand_over(work: Workload) -> None:
@@ -245,13 +244,6 @@ def _measured(
             )
 
 
-def _import_ahead(search: Search) -> None:
-    if search.modelled:
-        from autotune.model.gaussian_process import import_ahead
-
-        import_ahead()
-
-
 def _origin(tunable: KernelTunable, driver: str, places: Places) -> Origin:
     folder, includes = places
     digest = source_hash(tunable.kernel.source.file, directory=folder, includes=includes)
@@ -267,6 +259,13 @@ def background(function: Callable[[], object]) -> Iterator[Callable[[], object]]
             yield pool.submit(function).result
         finally:
             compiler.stop_compiling(threads)
+
+
+def _import_ahead(search: Search) -> None:
+    if search.modelled:
+        from autotune.model.gaussian_process import import_ahead
+
+        import_ahead()
 
 
 def best_kernel(
