@@ -282,10 +282,9 @@ def _measured(
         compile = filled(tunable.kernel, compile, places, constants)
         checks = partial(checked, tunable, arguments, constants, resolved.arch, compile, places)
         check = opened.enter_context(background(checks))
-        if search.modelled:
-            from autotune.model.gaussian_process import import_ahead
-
-            import_ahead()
+        _import_ahead(search)
+        if exact is None:  # nothing compiles before the worker has stated its GPU
+            expected = partial(replace, expected())
         from autotune.tuning.loop import tune
 
         def hand_over(work: Workload) -> None:
@@ -339,6 +338,13 @@ def background(function: Callable[[], object]) -> Iterator[Callable[[], object]]
             yield pool.submit(function).result
         finally:
             compiler.stop_compiling(threads)
+
+
+def _import_ahead(search: Search) -> None:
+    if search.modelled:
+        from autotune.model.gaussian_process import import_ahead
+
+        import_ahead()
 
 
 def best_kernel(
