@@ -55,7 +55,7 @@ class Expression:
                 f"{name} is {text!r}, which is not a Python expression: {error}; give one in the "
                 "parameters" + (", with and, or, not for &&, ||, !" if c_like else "")
             ) from error
-        self.text, self.reads, self.parts = text, frozenset(reader.reads), [self]
+        self.text, self.reads, self.parts = text, tuple(reader.reads), [self]
         if isinstance(self._tree, ast.BoolOp) and isinstance(self._tree.op, ast.And):
             parts = map(ast.unparse, self._tree.values)
             self.parts = [Expression(name, part, parameters) for part in parts]
@@ -77,7 +77,7 @@ class _Reader(ast.NodeTransformer):
 
     def __init__(self, name: str, text: str, parameters: Collection[str]) -> None:
         self._name, self._text, self._parameters = name, text, parameters
-        self.reads: set[str] = set()
+        self.reads: dict[str, None] = {}
 
     def visit(self, node: ast.AST) -> Any:
         if isinstance(node, _ALLOWED):
@@ -90,7 +90,7 @@ class _Reader(ast.NodeTransformer):
                     f"{self._name} names {node.id!r}, which is not a parameter; there are "
                     f"{', '.join(self._parameters) or 'none'}"
                 )
-            self.reads.add(node.id)
+            self.reads[node.id] = None
             return ast.Subscript(ast.Name("values", ast.Load()), ast.Constant(node.id), ast.Load())
         if (
             isinstance(node, ast.Call)

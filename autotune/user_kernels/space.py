@@ -21,7 +21,7 @@ from autotune.errors import UsageError
 from autotune.families.config import Config, Value, value_of
 from autotune.families.config_table import MOST_VALUES, Codes, ConfigTable
 from autotune.files.decoding import is_macro_name, is_word
-from autotune.user_kernels.expressions import Expression, settled
+from autotune.user_kernels.expressions import Expression
 from autotune.user_kernels.geometry import ParameterValues, evaluate
 
 T = TypeVar("T")
@@ -65,13 +65,14 @@ def checked_constraints(
         constraints = {_reason(item, place): item for place, item in enumerate(constraints or ())}
     checked: dict[str, Predicate] = {}
     for reason, predicate in constraints.items():
-        function = settled(f"constraint {reason!r}", predicate, parameters)
-        if not isinstance(reason, str) or not reason.strip() or not callable(function):
+        if isinstance(predicate, str):
+            predicate = Expression(f"constraint {reason!r}", predicate, parameters)
+        if not isinstance(reason, str) or not reason.strip() or not callable(predicate):
             raise UsageError(
                 f"constraint {reason!r} is {predicate!r}; give a short reason and a function of "
                 "the parameters, or a text, that says whether they go together"
             )
-        checked[reason] = function
+        checked[reason] = predicate
     return checked
 
 
@@ -164,7 +165,7 @@ class _MisplacedError(Exception):
 
 
 class _UnsetError(BaseException):
-    """A function reads a parameter that is not set. No user's `except Exception` catches it."""
+    """A function reads a parameter that is not set; an `except Exception` in it passes this on."""
 
 
 class _Enumeration:
@@ -215,7 +216,8 @@ class _Enumeration:
 
     def _plan(self) -> None:
         """Chooses the order of the parameters, and after how many each constraint is checked: next
-        comes the constraint with the fewest combinations of parameters that are still to be set."""
+        comes the constraint with the fewest combinations of parameters that are still to be set.
+        An early check of a function stands at each level between."""
         self._rejected, self._examples = Counter[str](), dict[str, Config]()
         self._walked = self._legal = 0
         order: dict[str, None] = {}
@@ -279,7 +281,7 @@ class _Enumeration:
         """Whether each combination fulfils a constraint, asked once for those alike in what it
         reads. An early check, before all of that is set, finds those that never will."""
         predicate, numbers = self._constraints[place][1], self._numbers
-        if isinstance(predicate, Expression) and predicate.reads <= numbers.keys():
+        if isinstance(predicate, Expression) and numbers.keys() >= {*predicate.reads}:
             if early:
                 return np.ones(block.shape[1], bool)
             codes = {name: block[self._order.index(name)] for name in predicate.reads}

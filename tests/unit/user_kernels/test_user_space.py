@@ -339,6 +339,7 @@ def test_constraints_of_a_list_have_reasons() -> None:
         (["[a for a in (1,)]"], "give an expression of numbers"),
         (["a == b'1'"], "has \"b'1'\""),
         (["(" * 300 + "a" + ")" * 300], "not a Python expression"),
+        ({"both": ["a < 1", "b < 1"]}, r"constraint 'both' is \['a < 1', 'b < 1'\]; give a short"),
         ([7], "constraint .function 0. is 7; give a short reason and a function"),
     ],
 )
