@@ -98,6 +98,7 @@ def test_budget_holds_without_a_reference() -> None:
     assert seconds <= 1.05 * SECONDS + 0.3
 
 
+@pytest.mark.timing
 def test_first_result_of_a_second_call_comes_soon() -> None:
     tune((0,), MANY)
     watch, _ = tune((0,), MANY - 1)  # another call, whose search does not continue the first

@@ -5,9 +5,9 @@ from __future__ import annotations
 from time import monotonic
 
 import numpy as np
+import pytest
 
 import autotune
-from autotune.device import Device
 from autotune.tuning.options import Search
 
 SCALE = """
@@ -20,8 +20,9 @@ extern "C" __global__ void scale(float* out, const float* in, int n) {
 """
 
 
-def test_large_space_in_texts_is_tuned_in_time(device: Device) -> None:
-    del device
+@pytest.mark.timing
+@pytest.mark.usefixtures("session", "untuned")
+def test_large_space_in_texts_is_tuned_in_time() -> None:
     n = 1 << 20
     inputs = np.random.default_rng(0).standard_normal(n, np.float32)
     began = monotonic()
