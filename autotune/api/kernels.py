@@ -59,7 +59,7 @@ from autotune.user_kernels.results import (
     run_reference,
 )
 from autotune.user_kernels.source import Compilation, Source
-from autotune.user_kernels.space import Constraints
+from autotune.user_kernels.space import MOST, Constraints
 from autotune.user_kernels.steps import Step, for_reference, in_configuration, varying
 from autotune.user_kernels.table import KernelTable, occupancy_table
 from autotune.user_kernels.tunable import (
@@ -219,6 +219,8 @@ def _limited(search: Search, began: float) -> Search:
     """The search with its limits, from `began` on, and the user's score."""
     if search.quick:
         search = replace(search, effort="default", trials=search.trials or QUICK_TRIALS)
+    elif search.seconds is not None and search.trials is None:
+        search = replace(search, trials=MOST)  # the seconds are used: no cost model says enough
     score = None if search.score is None else Score(search.score)
     return replace(search.limited(), score=score).begun(began)
 

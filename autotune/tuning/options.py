@@ -69,7 +69,7 @@ class Search:
             long that takes.
         trials: limit on evaluated configurations of the study, those of earlier runs and of other
             processes included. A stated limit replaces the seconds of the effort.
-        seconds: limit on the seconds of the call.
+        seconds: limit on the seconds of the call. `tune_kernel` uses stated seconds whole.
         seed: the sampler's random seed.
         sampler: `gp`, the default, models the times by a Gaussian process; without a limit on
             `trials` it stops when further trials are not expected to gain 0.75 %. `tpe` is Optuna's
