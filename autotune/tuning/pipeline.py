@@ -103,7 +103,7 @@ def ahead(
             if most and started and not ordered:
                 window = _adapted(window or 1, most, waiting)
             # Once one is ready, at most one more begins, in place of the last one given out.
-            room = (window or 1) - len(waiting)
+            room = max(0, (window or 1) - len(waiting))
             for config in islice(source, min(room, 1) if ready() else room):
                 waiting.append(compiler.begin(config))
                 if ready():

@@ -176,6 +176,35 @@ def test_window_grows_while_the_device_waits() -> None:
     assert max(under_way) >= 5
 
 
+def test_window_may_shrink_below_what_waits() -> None:
+    wave, spare, widths = threading.Event(), [tiled(40)], range(4, 33)
+
+    def build(template: Template, arch: str) -> Program:
+        assert ("TILE_WIDTH", 40) in template.arguments or wave.wait(HANG_S)
+        return program(template, arch)
+
+    def all_compiled(configs: Sequence[Config]) -> None:
+        deadline = time.monotonic() + HANG_S
+        while not all(map(compiler.has_compiled, configs)):
+            assert time.monotonic() < deadline
+            time.sleep(0.001)
+
+    compiler = Compiler(build, SQUARE_PLAN, FakeRunner(), jobs=12)
+    compiler.begin(spare[0])
+    all_compiled(spare)
+    prepared = ahead(
+        map(tiled, widths),
+        compiler,
+        ordered=False,
+        spare=lambda _: spare.pop() if spare else None,
+    )
+    with closing(compiler), closing(prepared):
+        assert next(prepared)[0] == tiled(40)  # the window stays full
+        wave.set()
+        all_compiled([*map(tiled, widths[:12])])
+        assert len([*prepared]) == len(widths)
+
+
 def test_idle_device_gets_a_spare_candidate() -> None:
     slow, spares = threading.Event(), [tiled(8, specialized=0), tiled(9, specialized=0)]
 
