@@ -109,11 +109,10 @@ class UserKernel:
     @property
     def recorded(self) -> tuple[KernelStep, ...]:
         """The steps as a record keeps them; none for one plain kernel that takes all arguments."""
-        plain = (KernelStep(self.source.name, self.source.form),)
         steps = tuple(
             KernelStep(step.name, step.form, step.takes, step.cooperative) for step in self.steps
         )
-        return () if steps == plain else steps
+        return () if steps == (KernelStep(self.source.name, self.source.form),) else steps
 
     def geometry(self, config: Config) -> tuple[Geometry, ...]:
         """The launch geometries of a configuration, one for each step.
@@ -154,7 +153,7 @@ class UserKernel:
         """
         source = self.at(config).source
         geometry = self.geometry(config)[place] if source.launch_macros else None
-        return self.steps[place].instance(source, config, geometry)
+        return self.steps[place].of(source).template(config, geometry)
 
     @cached_property
     def space(self) -> LegalSpace:
@@ -164,6 +163,18 @@ class UserKernel:
             UsageError: if a constraint fails, or there are too many.
         """
         return legal_space(self.family, self.parameters, self.constraints)
+
+    @property
+    def first(self) -> Config:
+        """The first configuration that fulfils the constraints.
+
+        Raises:
+            UsageError: as `space`, or if there is none.
+        """
+        if not self.space.configs:
+            raise UsageError("no combination of the parameters fulfils the constraints")
+        first: Config = self.space.configs[0]
+        return first
 
     @cached_property
     def geometries(self) -> tuple[NDArray[np.intp], list[tuple[Geometry, ...]]]:
@@ -329,15 +340,10 @@ def checked_arguments(kernel: UserKernel, arguments: Sequence[Any]) -> list[Any]
             or returns another thing than a number of NumPy.
     """
     for step in kernel.steps:
-        if (last := max(step.takes or (), default=-1)) >= len(arguments):
-            raise UsageError(
-                f"{step.name} takes argument {last}; there are {len(arguments)}, counted from 0"
-            )
+        step.taken(arguments)
     typed = list(arguments)
     for place, argument in enumerate(arguments):
         if callable(argument) and not hasattr(argument, "dtype"):
-            if not kernel.space.configs:
-                raise UsageError("no combination of the parameters fulfils the constraints")
             number = Computed(place, argument)
-            typed[place] = replace(number, dtype=number.value(kernel.space.configs[0]).dtype)
+            typed[place] = replace(number, dtype=number.value(kernel.first).dtype)
     return typed

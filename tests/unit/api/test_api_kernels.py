@@ -160,7 +160,7 @@ def test_record_keeps_what_launching_takes(runner: OpenedRunner) -> None:
     best = autotune.best_kernel("saxpy", arguments(), device="gpu:1").best
     launch = best.launchable()
     assert (launch.source.text, launch.source.form) == (SAXPY, "saxpy<{THREADS}, {EACH}>")
-    assert launch.geometry == Geometry((4, 1, 1), (256, 1, 1), 0)
+    assert launch.geometries == (Geometry((4, 1, 1), (256, 1, 1), 0),)
     assert runner.works
 
 
@@ -593,7 +593,7 @@ def test_kernel_of_which_nothing_runs_has_no_stand_in(runner: OpenedRunner) -> N
 
 def test_grid_follows_from_the_size_of_the_problem(runner: OpenedRunner) -> None:
     record = tune(grid=None, problem_size=N, grid_div=[("THREADS", "EACH")])
-    assert record.best.launchable().geometry.grid == (4, 1, 1)
+    assert record.best.launchable().geometries[0].grid == (4, 1, 1)
     assert record.provenance.source == tune().provenance.source
     assert runner.works
 
