@@ -320,7 +320,7 @@ class KernelStep:
         return replace(source, name=self.name, form=self.form)
 
     def taken(self, arguments: Sequence[T]) -> tuple[T, ...]:
-        """What it takes of the call's arguments; raises a `UsageError` if one is missing."""
+        """The step's own arguments of the call; raises a `UsageError` if one is missing."""
         takes = range(len(arguments)) if self.takes is None else self.takes
         if max(takes, default=-1) >= len(arguments):
             raise UsageError(

@@ -264,23 +264,20 @@ def define_kernel(
     own = [path.resolve().parent for path in (file, *further) if isinstance(path, Path)]
     options, compiler = check_options(compile.options, values), check_compiler(compile.compiler)
     sources = [_source(read, values, *form, compile.defines, options, compiler) for form in forms]
-    given = {"grid": grid, "problem_size": problem_size, "block": block, "shared": shared}
-    of_call = {name: settled(name, value, values) for name, value in given.items()}
 
     def user_step(step: Step, form: tuple[str, str]) -> UserStep:
-        own = {
-            name: of_call[name] if value is None else settled(name, value, values)
-            for name, value in (("block", step.block), ("shared", step.shared))
-        }
-        threads = block_extents(own["block"], values)
-        covered = of_call["grid"], of_call["problem_size"], grid_div
-        if step.grid is not None:
-            covered = settled("grid", step.grid, values), None, None
+        covered = (grid, problem_size, grid_div) if step.grid is None else (step.grid, None, None)
+        threads = settled("block", block if step.block is None else step.block, values)
+        threads = block_extents(threads, values)
         return UserStep(
             *(*form, step.places, bool(step.cooperative)),
-            grid=grid_extents(*covered, threads, values),
+            grid=grid_extents(
+                settled("grid", covered[0], values),
+                settled("problem_size", covered[1], values),
+                *(covered[2], threads, values),
+            ),
             block=threads,
-            shared=own["shared"],
+            shared=settled("shared", shared if step.shared is None else step.shared, values),
         )
 
     return UserKernel(
@@ -314,21 +311,18 @@ def reference_kernel(kernel: UserKernel, step: Step, arguments: Sequence[object]
         or any(callable(each) or isinstance(each, str) for each in (grid, block, shared))
     ):
         raise UsageError(f"{wrong} has no grid and block of its own; give numbers to its Step")
-    places = range(len(arguments)) if step.places is None else step.places
-    for place in varying(arguments).keys() & set(places):
-        raise UsageError(f"{wrong} takes argument {place}, which depends on it; give `takes`")
     own = UserStep(
-        *(plain, form, tuple(places), step.cooperative), grid=grid, block=block, shared=shared
+        *(plain, form, step.places, step.cooperative), grid=grid, block=block, shared=shared
     )
+    for place in varying(arguments).keys() & {*own.taken(range(len(arguments)))}:
+        raise UsageError(f"{wrong} takes argument {place}, which depends on it; give `takes`")
     firsts = {name: values[:1] for name, values in kernel.parameters.items()}
     parameters = firsts if kernel.source.defines else {}
     try:
         source = own.of(kernel.source)
     except ValueError as error:
         raise UsageError(f"reference: {error}") from error
-    naive = replace(kernel, source=source, parameters=parameters, constraints={}, steps=(own,))
-    checked_arguments(naive, arguments)
-    return naive
+    return replace(kernel, source=source, parameters=parameters, constraints={}, steps=(own,))
 
 
 def checked_arguments(kernel: UserKernel, arguments: Sequence[Any]) -> list[Any]:
