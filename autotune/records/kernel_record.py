@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, fields, replace
 from hashlib import sha256
@@ -125,7 +125,19 @@ class KernelSource:
     @property
     def fault(self) -> str | None:
         """Why a record cannot hold it; None if it stands alone."""
-        return source_fault(dict(self.files), self.folders, self.options)
+        for option in self.options:
+            if not _OPTION.fullmatch(option):
+                return f"option {shown(option)} of the compiler is not allowed in a record"
+        files = dict(self.files)
+        for path, text in self.files:
+            for header in _headers(text):
+                if header is None or not _inside(header, (dirname(path), *self.folders), files):
+                    include = "a header by a macro" if header is None else shown(header)
+                    return (
+                        f"{path} includes {include}; a record's source has its own headers and "
+                        "CUDA's"
+                    )
+        return None
 
     @property
     def fields(self) -> dict[str, object]:
@@ -227,27 +239,6 @@ _TRIGRAPHS = {"??=": "#", "??/": "\\"}
 
 
 _SPLICE = re.compile(r"\\[ \t]*\r?\n")
-
-
-def source_fault(
-    files: Mapping[str, str], folders: Sequence[str], options: Sequence[str]
-) -> str | None:
-    """Why a source does not stand alone; None if it does.
-
-    Args:
-        files: the text of each file by its path.
-        folders: the folders among them that are searched for headers.
-        options: the options of the compiler.
-    """
-    for option in options:
-        if not _OPTION.fullmatch(option):
-            return f"option {shown(option)} of the compiler is not allowed in a record"
-    for path, text in files.items():
-        for header in _headers(text):
-            if header is None or not _inside(header, (dirname(path), *folders), files):
-                named = "a header by a macro" if header is None else shown(header)
-                return f"{path} includes {named}; a record's source has its own headers and CUDA's"
-    return None
 
 
 def _headers(text: str) -> list[str | None]:

@@ -266,16 +266,14 @@ def define_kernel(
     sources = [_source(read, values, *form, compile.defines, options, compiler) for form in forms]
 
     def user_step(step: Step, form: tuple[str, str]) -> UserStep:
-        covered = (grid, problem_size, grid_div) if step.grid is None else (step.grid, None, None)
+        of_call = grid, problem_size, grid_div
+        extent, size, by = of_call if step.grid is None else (step.grid, None, None)
+        extent, size = settled("grid", extent, values), settled("problem_size", size, values)
         threads = settled("block", block if step.block is None else step.block, values)
         threads = block_extents(threads, values)
         return UserStep(
             *(*form, step.places, bool(step.cooperative)),
-            grid=grid_extents(
-                settled("grid", covered[0], values),
-                settled("problem_size", covered[1], values),
-                *(covered[2], threads, values),
-            ),
+            grid=grid_extents(extent, size, by, threads, values),
             block=threads,
             shared=settled("shared", shared if step.shared is None else step.shared, values),
         )

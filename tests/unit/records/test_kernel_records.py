@@ -19,7 +19,6 @@ from autotune.records.kernel_record import (
     KernelLaunch,
     KernelSource,
     KernelStep,
-    source_fault,
 )
 from autotune.report import cache
 
@@ -299,7 +298,8 @@ FILES = {"a/x.h": "", "a/y/z.h": '#include "../x.h"\n'}
 
 
 def fault(text: str = "", *options: str) -> str | None:
-    return source_fault({"k.cu": text, **FILES}, ("a",), options)
+    files = tuple({"k.cu": text, **FILES}.items())
+    return KernelSource("k", "k", "k.cu", files, ("a",), options=options).fault
 
 
 @pytest.mark.parametrize(
@@ -436,7 +436,7 @@ def test_entry_with_a_source_that_reads_elsewhere_is_refused() -> None:
     ],
 )
 def test_pragma_of_a_host_compiler_that_reads_files_is_refused(line: str) -> None:
-    assert source_fault({"k.cu": f"{line}\n"}, (), ()) is not None
+    assert KernelSource("k", "k", "k.cu", (("k.cu", f"{line}\n"),)).fault is not None
 
 
 def test_unknown_compiler_in_a_record_is_refused() -> None:
