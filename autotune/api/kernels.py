@@ -291,7 +291,8 @@ class TunedCall:
         first, last = legal[0], legal[-1]
         own, values = kernel.at(first), in_configuration(self.hosts, first)
         for place, step in enumerate(kernel.steps):
-            single = replace(own, source=step.of(own.source), steps=(step,))
+            sizes = own.sizes[place : place + 1]
+            single = replace(own, source=step.of(own.source), steps=(step,), sizes=sizes)
             passed = step.taken(values)
             check_signature(single, first, passed, arch, places(first), self.constants)
             for config in dict.fromkeys([first, last] if kernel.source.defines else [first]):

@@ -58,21 +58,6 @@ from autotune.user_kernels.space import (
 from autotune.user_kernels.steps import Computed, Step, varying
 
 
-@dataclass(frozen=True, kw_only=True)
-class UserStep(KernelStep):
-    """A kernel of the user and its geometry.
-
-    Attributes:
-        grid: blocks along x, y and z, or a function that returns them.
-        block: threads along x, y and z, or a function that returns them.
-        shared: bytes of dynamic shared memory, or a function that returns them.
-    """
-
-    grid: Extents
-    block: Extents
-    shared: SharedBytes
-
-
 @dataclass(frozen=True)
 class UserKernel:
     """A user's definition of a kernel, or of several that run in order, checked.
@@ -84,6 +69,7 @@ class UserKernel:
         parameters: the values of each parameter, in the order of enumeration.
         constraints: predicates that the values have to fulfil, by a short reason.
         steps: the kernels in their order.
+        sizes: the grid, the block and the bytes of dynamic shared memory of each of them.
         text: a function that returns the text of a configuration, which `source` then lacks.
         any_compiler: whether nvcc may compile it where NVRTC cannot.
     """
@@ -92,7 +78,8 @@ class UserKernel:
     includes: tuple[Path, ...]
     parameters: Mapping[str, tuple[Value, ...]]
     constraints: Mapping[str, Predicate]
-    steps: tuple[UserStep, ...]
+    steps: tuple[KernelStep, ...]
+    sizes: tuple[tuple[Extents, Extents, SharedBytes], ...]
     text: Callable[[ParameterValues], str] | None = None
     any_compiler: bool = False
 
@@ -109,10 +96,8 @@ class UserKernel:
     @property
     def recorded(self) -> tuple[KernelStep, ...]:
         """The steps as a record keeps them; none for one plain kernel that takes all arguments."""
-        steps = tuple(
-            KernelStep(step.name, step.form, step.takes, step.cooperative) for step in self.steps
-        )
-        return () if steps == (KernelStep(self.source.name, self.source.form),) else steps
+        plain = (KernelStep(self.source.name, self.source.form),)
+        return () if self.steps == plain else self.steps
 
     def geometry(self, config: Config) -> tuple[Geometry, ...]:
         """The launch geometries of a configuration, one for each step.
@@ -121,7 +106,7 @@ class UserKernel:
             UsageError: if a grid, a block or the shared memory is not a size, or its function
                 fails.
         """
-        return tuple(geometry_of(step.grid, step.block, step.shared, config) for step in self.steps)
+        return tuple(geometry_of(*sizes, config) for sizes in self.sizes)
 
     def at(self, config: Config) -> UserKernel:
         """The kernel with the source of a configuration.
@@ -265,25 +250,25 @@ def define_kernel(
     options, compiler = check_options(compile.options, values), check_compiler(compile.compiler)
     sources = [_source(read, values, *form, compile.defines, options, compiler) for form in forms]
 
-    def user_step(step: Step, form: tuple[str, str]) -> UserStep:
+    def sizes(step: Step) -> tuple[Extents, Extents, SharedBytes]:
         of_call = grid, problem_size, grid_div
         extent, size, by = of_call if step.grid is None else (step.grid, None, None)
         extent, size = settled("grid", extent, values), settled("problem_size", size, values)
         threads = settled("block", block if step.block is None else step.block, values)
         threads = block_extents(threads, values)
-        return UserStep(
-            *(*form, step.places, bool(step.cooperative)),
-            grid=grid_extents(extent, size, by, threads, values),
-            block=threads,
-            shared=settled("shared", shared if step.shared is None else step.shared, values),
-        )
+        memory = settled("shared", shared if step.shared is None else step.shared, values)
+        return grid_extents(extent, size, by, threads, values), threads, memory
 
     return UserKernel(
         source=sources[0],
         includes=tuple(dict.fromkeys((*own, *folders))),
         parameters=values,
         constraints=checked_constraints(constraints, values),
-        steps=tuple(map(user_step, steps, forms)),
+        steps=tuple(
+            KernelStep(*form, step.places, bool(step.cooperative))
+            for step, form in zip(steps, forms, strict=True)
+        ),
+        sizes=tuple(map(sizes, steps)),
         text=text,
         any_compiler=compile.compiler is None,
     )
@@ -309,9 +294,7 @@ def reference_kernel(kernel: UserKernel, step: Step, arguments: Sequence[object]
         or any(callable(each) or isinstance(each, str) for each in (grid, block, shared))
     ):
         raise UsageError(f"{wrong} has no grid and block of its own; give numbers to its Step")
-    own = UserStep(
-        *(plain, form, step.places, step.cooperative), grid=grid, block=block, shared=shared
-    )
+    own = KernelStep(plain, form, step.places, step.cooperative)
     for place in varying(arguments).keys() & {*own.taken(range(len(arguments)))}:
         raise UsageError(f"{wrong} takes argument {place}, which depends on it; give `takes`")
     firsts = {name: values[:1] for name, values in kernel.parameters.items()}
@@ -320,7 +303,8 @@ def reference_kernel(kernel: UserKernel, step: Step, arguments: Sequence[object]
         source = own.of(kernel.source)
     except ValueError as error:
         raise UsageError(f"reference: {error}") from error
-    return replace(kernel, source=source, parameters=parameters, constraints={}, steps=(own,))
+    kernel = replace(kernel, source=source, parameters=parameters, constraints={})
+    return replace(kernel, steps=(own,), sizes=((grid, block, shared),))
 
 
 def checked_arguments(kernel: UserKernel, arguments: Sequence[Any]) -> list[Any]:
