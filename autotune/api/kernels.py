@@ -271,11 +271,7 @@ class TunedCall:
         return compared_on_host(work, self.verify)
 
     def check(
-        self,
-        kernel: UserKernel,
-        arch: str,
-        compile: Compile,
-        places: Callable[[Config], Places],
+        self, kernel: UserKernel, arch: str, compile: Compile, places: Callable[[Config], Places]
     ) -> None:
         """Checks the first and the last legal configuration: their arguments against the signature,
         their macros and their variables, which `constants` fill.
@@ -308,10 +304,7 @@ def _limited(search: Search, began: float) -> Search:
 
 
 def _tunable(
-    kernel: UserKernel,
-    call: TunedCall,
-    metrics: Mapping[str, Metric | str] | None,
-    search: Search,
+    kernel: UserKernel, call: TunedCall, metrics: Mapping[str, Metric | str] | None, search: Search
 ) -> KernelTunable:
     """The kernel and its call, with the user's numbers."""
     return KernelTunable(

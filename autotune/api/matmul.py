@@ -8,8 +8,9 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, cast, overload
 
 from autotune import runtime, settings
+from autotune.cuda.program import CompileFailure
 from autotune.device import Device
-from autotune.errors import UsageError
+from autotune.errors import AutotuneError, UsageError
 from autotune.measure import devices
 from autotune.measure.objective import Objective, time_objective
 from autotune.problem import (
@@ -272,9 +273,10 @@ def _tuned(
     entry: KernelEntry, device: DeviceLike | None, constants: ContentOf | None
 ) -> TunedKernel:
     """A user kernel in a recorded configuration, compiled or taken from the cache, and loaded."""
+    from autotune.cuda import compiler
     from autotune.runtime.kernels import TunedKernel
     from autotune.user_kernels.arguments import call_of, constants_of
-    from autotune.user_kernels.compilation import programs_of
+    from autotune.user_kernels.source import unpacked
 
     launch = entry.launchable()
     texts = call_of(launch.call.name, (), constants).constants
@@ -287,7 +289,22 @@ def _tuned(
     own, ordinal = runtime.current().runtime, ordinal_of(device)
     if ordinal is None:
         ordinal = own.driver.current() or 0
-    plan, programs = programs_of(entry, own.gpu(ordinal).device.arch)
+    gpu, plan = own.gpu(ordinal).device, launch.plan(entry.config)
+    programs = []
+    with unpacked(launch.source) as (folder, folders):
+        for step in plan.launches:
+            program = compiler.compile(
+                step.template,
+                gpu.arch,
+                sources=folder,
+                includes=folders,
+                cache=settings.cache_dir(),
+            )
+            if isinstance(program, CompileFailure):
+                raise AutotuneError(
+                    f"{entry.config} does not compile for {gpu.arch}: {program.reason}"
+                )
+            programs.append(program)
     contents = constants_of(constants)
     return TunedKernel(own, ordinal, launch.call, plan, *programs, constants=contents)
 

@@ -17,10 +17,10 @@ from threading import Lock
 from autotune import settings
 from autotune.cuda import compiler, nvcc
 from autotune.cuda.program import CompileFailure, Program, source_hash
-from autotune.errors import AutotuneError, MissingError, UsageError
+from autotune.errors import MissingError, UsageError
 from autotune.families.config import Config
-from autotune.families.plan import LaunchPlan, Template
-from autotune.records.kernel_record import LAUNCH_MACROS, KernelEntry
+from autotune.families.plan import Template
+from autotune.records.kernel_record import LAUNCH_MACROS
 from autotune.tuning.pipeline import Compile
 from autotune.user_kernels.checks import Places, macros_kept
 from autotune.user_kernels.definition import UserKernel
@@ -51,26 +51,6 @@ def compiling(kernel: UserKernel) -> Iterator[tuple[Compile, Callable[[Config], 
             )
 
         yield macros_kept(compile), places
-
-
-def programs_of(entry: KernelEntry, arch: str) -> tuple[LaunchPlan, tuple[Program, ...]]:
-    """The launches of a recorded configuration, and their machine code for an architecture.
-
-    Raises:
-        NotFoundError: if the record does not have the source.
-        AutotuneError: if a kernel does not compile.
-    """
-    recorded = entry.launchable()
-    plan, programs = recorded.plan(entry.config), []
-    with unpacked(recorded.source) as (folder, includes):
-        for launch in plan.launches:
-            program = compiler.compile(
-                launch.template, arch, cache=settings.cache_dir(), sources=folder, includes=includes
-            )
-            if isinstance(program, CompileFailure):
-                raise AutotuneError(f"{entry.config} does not compile for {arch}: {program.reason}")
-            programs.append(program)
-    return plan, tuple(programs)
 
 
 def with_compiler(kernel: UserKernel, arch: str) -> UserKernel:

@@ -525,10 +525,7 @@ __global__ void total(const float* sums, float* y, int blocks) { y[0] = sums[blo
 
 SUM: dict[str, Any] = {
     "source": REDUCTION,
-    "name": [
-        autotune.Step("partial"),
-        autotune.Step("total<>", grid=1, block=1, takes=[2, 0, 3]),
-    ],
+    "name": [autotune.Step("partial"), autotune.Step("total<>", grid=1, block=1, takes=[2, 0, 3])],
     "arguments": [
         *arguments()[:2],
         autotune.Scratch(lambda p: N // p["THREADS"], np.float32),
@@ -613,11 +610,7 @@ def test_wrong_or_crashing_configurations_fail_alone(
     ) -> gpu_runner.GpuRunner:
         fake = "support.fake_kernel_session:opened_saxpy"
         return gpu_runner.GpuRunner(
-            *(work, index),
-            bench=fake,
-            baseline_bench=None,
-            time_limit=time_limit,
-            device=device,
+            *(work, index), bench=fake, baseline_bench=None, time_limit=time_limit, device=device
         )
 
     monkeypatch.setattr(bench, "open_kernel_runner", opened)
