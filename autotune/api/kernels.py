@@ -6,9 +6,9 @@ import json
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack, contextmanager
-from dataclasses import replace
-from functools import partial
+from contextlib import ExitStack, closing, contextmanager
+from dataclasses import dataclass, replace
+from functools import cached_property, partial
 from hashlib import sha256
 from pathlib import Path
 from threading import get_ident
@@ -21,7 +21,8 @@ from autotune.api.tuning import save_recording, shown
 from autotune.api.words import naming
 from autotune.cuda import compiler
 from autotune.cuda.program import CompileFailure, Program, source_hash
-from autotune.errors import AutotuneError, NotFoundError, UsageError
+from autotune.device import Device
+from autotune.errors import NotFoundError, UsageError
 from autotune.families.config import Config, Value
 from autotune.families.plan import Template
 from autotune.measure import devices, targets
@@ -74,6 +75,7 @@ from autotune.user_kernels.workload import Workload, unverified, with_results, w
 
 if TYPE_CHECKING:
     from autotune.api.tuning import ProgressLike
+    from autotune.user_kernels.bench import KernelRunner
 
 
 QUICK_TRIALS = 25
@@ -191,28 +193,106 @@ def tune_kernel(
     settings.refuse_frozen(f"cannot tune {kernel.name}")
     limited = _limited(search or Search(), began)
     arguments = checked_arguments(kernel, arguments)
-    hosts = on_hosts(arguments)
-    tunable = _tunable(kernel, hosts, constants, metrics, limited)
-    if verify is None:
-        tunable = replace(tunable, verified=NOT_VERIFIED)
-    else:
-        verify.require(hosts, reference)
-        _answers(tunable, reference, arguments)  # refuses what cannot be a reference
+    call = TunedCall(arguments, constants_of(constants), reference, verify)
+    tunable = _tunable(kernel, call, metrics, limited)
+    call.answers(tunable)  # refuses what cannot be a reference
     store = Store(files.ensure(settings.cache_dir()))
     if (recorded := replayed(device, tunable)) is not None:
         return replay(tunable, recorded, store, limited, progress)
-    expected = partial(
-        work_of,
-        *(kernel.name, arguments, reference, verify, constants),
-        partial(_first_values, kernel),
-    )
-    record = _measured(
-        *(tunable, expected, store, limited, hosts, constants_of(constants)),
-        *(device, reference, verify, progress),
-    )
+    record = _measured(tunable, call, store, limited, device, progress)
     if limited.recording is not None:
         save_recording(record, store, Path(limited.recording))
     return record
+
+
+@dataclass(frozen=True)
+class TunedCall:
+    """The call to tune, and what verifies its results, as `tune_kernel` takes them.
+
+    Attributes:
+        arguments: the arguments, in the caller's library.
+        constants: the contents of `__constant__` variables.
+        reference: what gives the expected results.
+        verify: how they are compared; None compares nothing.
+    """
+
+    arguments: Sequence[object]
+    constants: Mapping[str, Array]
+    reference: Reference | Step | None
+    verify: Verification | None
+
+    @cached_property
+    def hosts(self) -> list[Any]:
+        """The arguments with their contents in the host's memory."""
+        return on_hosts(self.arguments)
+
+    def answers(self, tunable: KernelTunable) -> KernelTunable | None:
+        """The kernel whose results stand in for a reference; None with one.
+
+        Raises:
+            UsageError: if the reference does not go together with the arguments or the kernel.
+        """
+        if self.verify is None:
+            return None
+        self.verify.require(self.hosts, self.reference)
+        if isinstance(self.reference, Step):
+            naive = reference_kernel(tunable.kernel, self.reference, self.arguments)
+            return replace(tunable, kernel=naive, varying={})
+        return tunable if self.reference is None else None
+
+    def work(self, kernel: UserKernel) -> Workload:
+        """The call with the results that a reference expects; without one, with none."""
+        verify, reference = self.verify, self.reference
+        if verify is None or reference is None or isinstance(reference, Step):
+            work = unverified(kernel.name, self.hosts, self.constants)
+            return replace(work, verified=NOT_VERIFIED) if verify is None else work
+
+        def own(*values: Mapping[str, Value]) -> Reference:
+            if not callable(reference):
+                return on_hosts(reference)
+            return in_own_library(partial(reference, *values), self.arguments)
+
+        first = [kernel.first.values] if verify.by_configuration else []
+        work = workload(kernel.name, self.hosts, own(*first), verify, self.constants)
+        if not verify.by_configuration:
+            return compared_on_host(work, verify)
+        inputs = for_reference(self.hosts)
+        return compared_on_host(
+            work, verify, lambda config: run_reference(own(config.values), inputs)
+        )
+
+    def stand_in(
+        self, answers: KernelTunable, work: Workload, runner: ResultRunner, compile: Compile
+    ) -> Workload:
+        """The call with the results of the first configuration of `answers` that runs."""
+        assert self.verify is not None  # else nothing answers
+        config, results = first_results(answers, runner, compile)
+        work = with_results(work, results, str(config), self.verify)
+        return compared_on_host(work, self.verify)
+
+    def check(
+        self, kernel: UserKernel, arch: str, compile: Compile, places: Callable[[Config], Places]
+    ) -> None:
+        """Checks the first and the last legal configuration: their arguments against the signature,
+        their macros and their variables, which `constants` fill.
+
+        Where all trials stand since an earlier run, nothing else compiles.
+
+        Raises:
+            UsageError: for another signature, a macro that the source changes, or a variable that
+                nothing fills.
+        """
+        if not (legal := kernel.space.configs):
+            return
+        first, last = legal[0], legal[-1]
+        own, values = kernel.at(first), in_configuration(self.hosts, first)
+        for place, step in enumerate(kernel.steps):
+            sizes = own.sizes[place : place + 1]
+            single = replace(own, source=step.of(own.source), steps=(step,), sizes=sizes)
+            passed = step.taken(values)
+            check_signature(single, first, passed, arch, places(first), self.constants)
+            for config in dict.fromkeys([first, last] if kernel.source.defines else [first]):
+                compile(kernel.template(config, place), arch)
 
 
 def _limited(search: Search, began: float) -> Search:
@@ -226,79 +306,58 @@ def _limited(search: Search, began: float) -> Search:
 
 
 def _tunable(
-    kernel: UserKernel,
-    arguments: Sequence[object],
-    constants: ContentOf | None,
-    metrics: Mapping[str, Metric | str] | None,
-    search: Search,
+    kernel: UserKernel, call: TunedCall, metrics: Mapping[str, Metric | str] | None, search: Search
 ) -> KernelTunable:
     """The kernel and its call, with the user's numbers."""
     return KernelTunable(
         kernel,
-        call_of(kernel.name, arguments, constants),
-        launch_arguments(arguments),
-        varying(arguments),
+        call_of(kernel.name, call.hosts, call.constants),
+        launch_arguments(call.hosts),
+        varying(call.hosts),
+        verified=NOT_VERIFIED if call.verify is None else "",
         metrics=check_metrics(metrics, kernel.parameters),
         score=search.score if isinstance(search.score, Score) else None,
         metered=search.meters_trials,
     )
 
 
-def _answers(
-    tunable: KernelTunable, reference: Reference | Step | None, arguments: Sequence[object]
-) -> KernelTunable | None:
-    """The kernel whose results stand in for a reference; None with one."""
-    if isinstance(reference, Step):
-        naive = reference_kernel(tunable.kernel, reference, arguments)
-        return replace(tunable, kernel=naive, varying={})
-    return tunable if reference is None else None
-
-
 def _measured(
     tunable: KernelTunable,
-    expected: Callable[[], Workload],
+    call: TunedCall,
     store: Store,
     search: Search,
-    arguments: Sequence[object],
-    constants: Mapping[str, Array],
     device: DeviceLike,
-    reference: Reference | Step | None,
-    verify: Verification | None,
     progress: ProgressLike,
 ) -> KernelRecord:
     """The record of a search on a GPU.
 
     The worker process starts and the first configurations compile while the reference runs.
     """
-    index, resolved = targets.measuring(device, str(tunable))
-    from autotune.user_kernels import bench
-
-    limit = (verify or DEFAULT_VERIFICATION).time_limit
-    exact = resolved if resolved.knows_clusters else None
+    limit = (call.verify or DEFAULT_VERIFICATION).time_limit
     with ExitStack() as opened:
-        nothing = Workload(tunable.call, tunable.arguments, ())
-        runner = bench.open_kernel_runner(nothing, index, time_limit=limit, device=exact)
-        opened.callback(runner.close)
-        tunable = replace(tunable, kernel=with_compiler(tunable.kernel, resolved.arch))
-        compile, places = opened.enter_context(compiling(tunable.kernel))
-        compile = filled(tunable.kernel, compile, places, constants)
-        checks = partial(checked, tunable, arguments, constants, resolved.arch, compile, places)
+        runner, resolved = opened.enter_context(_runner(tunable, device, limit))
+        kernel = with_compiler(tunable.kernel, resolved.arch)
+        tunable = replace(tunable, kernel=kernel)
+        compile, places = opened.enter_context(compiling(kernel))
+        compile = filled(kernel, compile, places, call.constants)
+        checks = partial(call.check, kernel, resolved.arch, compile, places)
         check = opened.enter_context(background(checks))
         _import_ahead(search)
-        if exact is None:  # nothing compiles before the worker has stated its GPU
+        expected = partial(call.work, kernel)
+        if not resolved.knows_clusters:  # nothing compiles before the worker has stated its GPU
             expected = partial(replace, expected())
         from autotune.tuning.loop import tune
+        from autotune.user_kernels.bench import seconds_limit
 
         def hand_over(work: Workload) -> None:
             check()
-            runner.switch_to(work, bench.seconds_limit(work, limit))
+            runner.switch_to(work, seconds_limit(work, limit))
 
-        answers = None
-        if verify is not None and (answers := _answers(tunable, reference, arguments)):
+        if (answers := call.answers(tunable)) is not None:
             hand_over(work := expected())
             if answers is not tunable:
-                checked(answers, arguments, constants, resolved.arch, compile, places)
-            hand_over(work := stand_in(answers, work, runner, compile, verify))
+                call.check(answers.kernel, resolved.arch, compile, places)
+            hand_over(work := call.stand_in(answers, work, runner, compile))
             tunable = replace(tunable, verified=work.verified)
         # The runner's process may still start.
         origin = _origin(tunable, devices.driver_version() or runner.driver, places)
@@ -315,20 +374,33 @@ def _measured(
             )
 
 
+@contextmanager
+def _runner(
+    tunable: KernelTunable, device: DeviceLike, limit: float
+) -> Iterator[tuple[KernelRunner, Device]]:
+    """A runner whose process starts, without arrays yet, and its GPU."""
+    index, resolved = targets.measuring(device, str(tunable))
+    from autotune.user_kernels import bench
+
+    exact = resolved if resolved.knows_clusters else None
+    nothing = Workload(tunable.call, tunable.arguments, ())
+    runner = bench.open_kernel_runner(nothing, index, time_limit=limit, device=exact)
+    with closing(runner):
+        yield runner, resolved
+
+
 def _origin(tunable: KernelTunable, driver: str, places: Callable[[Config], Places]) -> Origin:
-    version = compiler.compiler_version(tunable.kernel.source.compiler)
-    return Origin(driver, version, tunable.digest(_sources_hash(tunable, places)))
-
-
-def _sources_hash(tunable: KernelTunable, places: Callable[[Config], Places]) -> str:
-    """A hash of the source with its headers; of the texts of all legal configurations, where they
-    differ."""
+    """The driver, the compiler, and a hash of the source and its headers; of the texts of all
+    legal configurations, where they differ."""
     kernel = tunable.kernel
     if kernel.text is None:
         folder, includes = places(next(kernel.combinations()))
-        return source_hash(kernel.source.file, directory=folder, includes=includes)
-    digests = sorted({kernel.at(config).source.digest for config in kernel.space.configs})
-    return sha256(json.dumps(digests).encode()).hexdigest()
+        sources = source_hash(kernel.source.file, directory=folder, includes=includes)
+    else:
+        digests = sorted({kernel.at(config).source.digest for config in kernel.space.configs})
+        sources = sha256(json.dumps(digests).encode()).hexdigest()
+    version = compiler.compiler_version(kernel.source.compiler)
+    return Origin(driver, version, tunable.digest(sources))
 
 
 @contextmanager
@@ -441,88 +513,6 @@ def tune_recording(
         raise UsageError(f"{device} is not the recording of a user kernel; give a shape to tune")
     search, store = _limited(Search(**fields), began), Store(files.ensure(settings.cache_dir()))
     return replay(tunable_of(recording), recording, store, search, progress)
-
-
-def work_of(
-    name: str,
-    arguments: Sequence[object],
-    reference: Reference | Step | None,
-    verify: Verification | None,
-    constants: ContentOf | None = None,
-    first_values: Callable[[], Mapping[str, Value]] = dict,
-) -> Workload:
-    """The call with the results that a reference expects; without one, with none. A reference by
-    configuration is called with `first_values` at first."""
-    hosts = on_hosts(arguments)
-    if verify is None:
-        return replace(unverified(name, hosts, constants), verified=NOT_VERIFIED)
-    if reference is None or isinstance(reference, Step):
-        return unverified(name, hosts, constants)
-
-    def own(*values: Mapping[str, Value]) -> Reference:
-        if not callable(reference):
-            return on_hosts(reference)
-        return in_own_library(partial(reference, *values), arguments)
-
-    if not verify.by_configuration:
-        return compared_on_host(workload(name, hosts, own(), verify, constants), verify)
-    work, given = (
-        workload(name, hosts, own(first_values()), verify, constants),
-        for_reference(hosts),
-    )
-    return compared_on_host(work, verify, lambda config: run_reference(own(config.values), given))
-
-
-def _first_values(kernel: UserKernel) -> Mapping[str, Value]:
-    """The parameters of the first configuration that fulfils the constraints."""
-    if not (legal := kernel.space.configs):
-        raise AutotuneError(f"no configuration of {kernel.name} fulfils the constraints")
-    values: Mapping[str, Value] = legal[0].values
-    return values
-
-
-def stand_in(
-    tunable: KernelTunable,
-    work: Workload,
-    runner: ResultRunner,
-    compile: Compile,
-    verify: Verification,
-) -> Workload:
-    """The call with the results of the first configuration that runs as those expected."""
-    config, results = first_results(tunable, runner, compile)
-    return compared_on_host(with_results(work, results, str(config), verify), verify)
-
-
-def checked(
-    tunable: KernelTunable,
-    arguments: Sequence[object],
-    constants: Mapping[str, Array],
-    arch: str,
-    compile: Compile,
-    places: Callable[[Config], Places],
-) -> None:
-    """Checks the first and the last legal configuration: their arguments against the signature,
-    their macros and their variables, which `constants` fill.
-
-    Where all trials stand since an earlier run, nothing else compiles.
-
-    Raises:
-        UsageError: for another signature, a macro that the source changes, or a variable that
-            nothing fills.
-    """
-    kernel, legal = tunable.kernel, tunable.kernel.space.configs
-    if not legal:
-        return
-    first = legal[0]
-    own = kernel.at(first)
-    ends = dict.fromkeys([*legal[:1], *(legal[-1:] if kernel.source.defines else ())])
-    for at, step in enumerate(kernel.steps):
-        values = in_configuration(arguments, first)
-        values = values if step.takes is None else [values[place] for place in step.takes]
-        single = replace(own, source=step.of(own.source), steps=(step,))
-        check_signature(single, first, values, arch, places(first), constants)
-        for config in ends:
-            compile(kernel.template(config, at), arch)
 
 
 def filled(

@@ -178,15 +178,11 @@ def kernel_project(library: KernelLibrary) -> dict[str, bytes]:
             raise UsageError(
                 f"format c cannot export {call} with other kernels on some devices: give devices"
             )
-    functions = library.functions
-    prototypes = [
-        f"{_comment(call, exported)}\n{_prototype(call, functions[call])};"
-        for call, exported in library.calls.items()
-    ]
-    bodies = [
-        _body(number, exported[0], functions[call])
-        for number, (call, exported) in enumerate(library.calls.items())
-    ]
+    prototypes, bodies = [], []
+    for number, (call, exported) in enumerate(library.calls.items()):
+        function = library.functions[call]
+        prototypes.append(f"{_comment(call, exported)}\n{_prototype(call, function)};")
+        bodies.append(_body(number, exported[0], function))
     source = {
         "KERNELS": kernels(library),
         "TABLES": _launches(library),
@@ -317,18 +313,17 @@ def _c_type(text: str) -> str:
 
 def _body(number: int, kernel: ExportedKernel, function: str) -> str:
     """The function that launches a call; all devices have the same kernels in the same order."""
-    table, launches = f"LAUNCHES_{number}", kernel.plan.launches
-    arrays, names = [], []
-    for place, launch in enumerate(launches):
-        addresses = [_address(argument) for argument in launch.arguments] or ["NULL"]
-        arrays.append(f"    void *arguments{place}[] = {{{', '.join(addresses)}}};\n")
-        names.append(f"arguments{place}")
+    table, count = f"LAUNCHES_{number}", len(kernel.plan.launches)
+    arrays = ""
+    for place, launch in enumerate(kernel.plan.launches):
+        addresses = ", ".join(map(_address, launch.arguments)) or "NULL"
+        arrays += f"    void *arguments{place}[] = {{{addresses}}};\n"
+    names = ", ".join(f"arguments{place}" for place in range(count))
     return (
-        f"{_prototype(kernel.call, function)} {{\n"
-        f"{''.join(arrays)}"
-        f"    void **arguments[] = {{{', '.join(names)}}};\n"
+        f"{_prototype(kernel.call, function)} {{\n{arrays}"
+        f"    void **arguments[] = {{{names}}};\n"
         f"    const int count = (int)(sizeof {table} / sizeof *{table});\n"
-        f"    return launched({table}, count, {len(launches)}, arguments, stream);\n"
+        f"    return launched({table}, count, {count}, arguments, stream);\n"
         "}"
     )
 
@@ -359,12 +354,9 @@ def _macros(kernel: ExportedKernel) -> list[str]:
             raise UsageError(
                 f"format h has one launch a kernel, {kernel.call} has several of {name}"
             )
-        sizes |= {
-            f"{name}_GRID_{axis}": size for axis, size in zip("XYZ", launch.grid, strict=True)
-        }
-        sizes |= {
-            f"{name}_BLOCK_{axis}": size for axis, size in zip("XYZ", launch.block, strict=True)
-        }
+        for extent, along in (("GRID", launch.grid), ("BLOCK", launch.block)):
+            names = (f"{name}_{extent}_{axis}" for axis in "XYZ")
+            sizes |= zip(names, along, strict=True)
         sizes[f"{name}_SHARED"] = launch.shared
     values: Mapping[str, Value] = kernel.entry.config.values | sizes
     for macro, value in values.items():

@@ -139,8 +139,8 @@ class _CallFields:
             return made
         if fault := source.fault:
             raise ValueError(fault)
-        geometries = written.launch, self.steps, written.further
-        launch = KernelLaunch(source, call, *geometries, written.own)
+        geometries = written.launch, *written.further
+        launch = KernelLaunch(source, call, geometries, self.steps, written.own)
         launch.plan(entry.config)  # a form or an argument that does not fit is refused
         return replace(made, launch=launch)
 
@@ -307,16 +307,17 @@ def _launch_fields(entry: Entry, best: Entry) -> dict[str, object]:
         return {}
     own: dict[str, object] = {"metrics": dict(entry.metrics)} if entry.metrics else {}
     own |= {} if entry.score is None else {"score": entry.score}
-    launch, first = entry.launch, best.launch
-    if launch is None or first is None or launch.steps != first.steps:
+    launch, leading = entry.launch, best.launch
+    if launch is None or leading is None or launch.steps != leading.steps:
         return own
-    if launch.source != first.source:
+    if launch.source != leading.source:
         if launch.source.fault:
             return own
         own = {"source": launch.source.fields, **own}
-    own |= {"further": [*map(asdict, launch.further)]} if launch.further else {}
+    first, *further = map(asdict, launch.geometries)
+    own |= {"further": further} if further else {}
     own |= {"own": launch.own} if launch.own else {}
-    return {"launch": asdict(launch.geometry), **own}
+    return {"launch": first, **own}
 
 
 def _entries(written: Sequence[_EntryFields]) -> tuple[Entry, ...]:

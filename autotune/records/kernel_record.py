@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, fields, replace
 from hashlib import sha256
@@ -20,11 +20,11 @@ from math import prod
 from pathlib import Path, PurePosixPath
 from posixpath import dirname, join, normpath
 from string import Formatter
-from typing import Annotated, ClassVar, Literal
+from typing import Annotated, ClassVar, Literal, TypeVar
 
 from msgspec import Meta
 
-from autotune.errors import NotFoundError
+from autotune.errors import NotFoundError, UsageError
 from autotune.families.config import Config
 from autotune.families.plan import (
     SCALARS,
@@ -41,19 +41,17 @@ from autotune.measure.objective import winner
 from autotune.problem.call import TEXTURE, KernelCall
 from autotune.records.record import Entry, TuningRecord
 
+T = TypeVar("T")
+
 INCLUDE = re.compile(r'^\s*#\s*include\s*["<]([^">]+)[">]', re.MULTILINE)
 """An include directive; its group is the header."""
-
 
 LONGEST_PATH, LONGEST_PART = 1000, 255
 """Characters of a file's path, and bytes of each of its parts."""
 
-
 _PATH = re.compile(decoding.PATH)
 
-
 _NAME = re.compile(decoding.QUALIFIED)
-
 
 CompilerName = Literal["nvrtc", "nvcc"]
 
@@ -65,9 +63,7 @@ LAUNCH_MACROS = (
 """The macros that Kernel Tuner defines besides the parameters: 1, the blocks of the grid and the
 threads of a block."""
 
-
 _FORM = re.compile(r"[\w:<>*&.,+\-/%|^~!=()\[\]{}' ]+")
-
 
 FOLDER = "kernel"
 """The folder that a source is unpacked to. Hashes of sources contain it."""
@@ -129,7 +125,19 @@ class KernelSource:
     @property
     def fault(self) -> str | None:
         """Why a record cannot hold it; None if it stands alone."""
-        return source_fault(dict(self.files), self.folders, self.options)
+        for option in self.options:
+            if not _OPTION.fullmatch(option):
+                return f"option {shown(option)} of the compiler is not allowed in a record"
+        files = dict(self.files)
+        for path, text in self.files:
+            for header in _headers(text):
+                if header is None or not _inside(header, (dirname(path), *self.folders), files):
+                    include = "a header by a macro" if header is None else shown(header)
+                    return (
+                        f"{path} includes {include}; a record's source has its own headers and "
+                        "CUDA's"
+                    )
+        return None
 
     @property
     def fields(self) -> dict[str, object]:
@@ -225,35 +233,12 @@ _DIRECTIVE = re.compile(
     r"|(?P<defined>(?:ifn?def|defined)[\s(]*)?\b__has_(?:include\w*|embed)\b\s*\(?\s*"
 )
 
-
 _HEADER = re.compile(r'"([^"\n]+)"|<([^>\n]+)>')
-
 
 _TRIGRAPHS = {"??=": "#", "??/": "\\"}
 
 
 _SPLICE = re.compile(r"\\[ \t]*\r?\n")
-
-
-def source_fault(
-    files: Mapping[str, str], folders: Sequence[str], options: Sequence[str]
-) -> str | None:
-    """Why a source does not stand alone; None if it does.
-
-    Args:
-        files: the text of each file by its path.
-        folders: the folders among them that are searched for headers.
-        options: the options of the compiler.
-    """
-    for option in options:
-        if not _OPTION.fullmatch(option):
-            return f"option {shown(option)} of the compiler is not allowed in a record"
-    for path, text in files.items():
-        for header in _headers(text):
-            if header is None or not _inside(header, (dirname(path), *folders), files):
-                named = "a header by a macro" if header is None else shown(header)
-                return f"{path} includes {named}; a record's source has its own headers and CUDA's"
-    return None
 
 
 def _headers(text: str) -> list[str | None]:
@@ -321,61 +306,23 @@ class KernelStep:
 
     def of(self, source: KernelSource) -> KernelSource:
         """The kernel with the files of another of the same source; raises as `KernelSource`."""
+        if (self.name, self.form) == (source.name, source.form):
+            return source
         return replace(source, name=self.name, form=self.form)
 
-    def instance(self, source: KernelSource, config: Config, geometry: Geometry | None) -> Template:
-        """The template instance of a configuration, from a kernel of the same source."""
-        template = source.template(config, geometry)
-        return replace(template, kernel=self.name, form=self.form)
-
-
-def plan_in_order(
-    config: Config,
-    steps: Iterable[tuple[KernelStep, Template, Geometry]],
-    arguments: Sequence[Argument],
-    scratch: Mapping[int, int],
-) -> LaunchPlan:
-    """The launches of a user kernel, each after the end of the one before it.
-
-    The main launch is that with the most threads in its grid. Local memory is allowed: a user
-    kernel may use it on purpose.
-
-    Args:
-        config: the configuration.
-        steps: each kernel with its instance and its geometry.
-        arguments: those of the call.
-        scratch: bytes of the scratch memory among them, by position.
-
-    Raises:
-        ValueError: for a step that takes an argument which the call does not have.
-    """
-    launches = []
-    for step, template, geometry in steps:
-        takes = range(len(arguments)) if step.takes is None else step.takes
+    def taken(self, arguments: Sequence[T]) -> tuple[T, ...]:
+        """The step's own arguments of the call; raises a `UsageError` if one is missing."""
+        takes = range(len(arguments)) if self.takes is None else self.takes
         if max(takes, default=-1) >= len(arguments):
-            raise ValueError(f"{step.name} takes argument {max(takes)} of {len(arguments)}")
-        values = tuple(arguments[place] for place in takes)
-        sizes = geometry.grid, geometry.block, geometry.shared
-        launches.append(Launch(template, *sizes, values, cooperative=step.cooperative))
-    pieces, offset = [], 0
-    for place, size in scratch.items():
-        pieces.append(Piece(scratch_word(place), offset, size))
-        offset += size + PIECE_GAP + -size % PIECE_GAP
-    main = max(launches, key=lambda launch: prod(launch.grid) * launch.threads)
-    return LaunchPlan(
-        config,
-        tuple(launches),
-        workspace=offset,
-        product=launches.index(main),
-        local_memory=True,
-        dependent=False,
-        pieces=tuple(pieces),
-    )
+            raise UsageError(
+                f"{self.name} takes argument {max(takes)}; there are {len(arguments)}, counted "
+                "from 0"
+            )
+        return tuple(arguments[place] for place in takes)
 
 
 PIECE_GAP = 4096
 """Bytes between two pieces of scratch memory, at least; the start of each is a multiple of it."""
-
 
 OwnValue = int | float
 """A number that a configuration determines, as the driver takes it, or bytes of scratch memory."""
@@ -388,47 +335,72 @@ class KernelLaunch:
     Attributes:
         source: the source; its kernel is launched where there are no steps.
         call: the types of the arguments.
-        geometry: the geometry of the first launch.
+        geometries: the geometry of each launch, in order.
         steps: the kernels of all launches in order; none for the source's own kernel.
-        further: the geometries of the second and later launches.
         own: what the configuration determines of the arguments, by their positions: numbers, and
             the bytes of scratch memory.
     """
 
     source: KernelSource
     call: KernelCall
-    geometry: Geometry
+    geometries: tuple[Geometry, ...]
     steps: tuple[KernelStep, ...] = ()
-    further: tuple[Geometry, ...] = ()
     own: tuple[tuple[int, OwnValue], ...] = ()
 
-    def plan(self, config: Config) -> LaunchPlan:
-        """The launches; pointers and numbers that a caller gives are words, `argument 0` and so on.
+    def plan(self, config: Config, arguments: Sequence[Argument] | None = None) -> LaunchPlan:
+        """The launches, each after the end of the one before it.
+
+        The main launch is that with the most threads in its grid. Local memory is allowed: a user
+        kernel may use it on purpose.
+
+        Args:
+            config: the configuration.
+            arguments: those of the call; by default pointers and numbers are words that a caller
+                gives, `argument 0` and so on.
 
         Raises:
             ValueError: for steps, geometries or values that do not fit each other.
         """
+        values = [*(self._words() if arguments is None else arguments)]
+        pieces, workspace = [], 0
+        for place, value in self.own:
+            if values[place].value != scratch_word(place):
+                values[place] = replace(values[place], value=value)
+                continue
+            pieces.append(Piece(scratch_word(place), workspace, size := int(value)))
+            workspace += size + PIECE_GAP + -size % PIECE_GAP
+        steps = self.steps or (KernelStep(self.source.name, self.source.form),)
+        launches = tuple(
+            Launch(
+                step.of(self.source).template(config, geometry),
+                *(geometry.grid, geometry.block, geometry.shared),
+                step.taken(values),
+                cooperative=step.cooperative,
+            )
+            for step, geometry in zip(steps, self.geometries, strict=True)
+        )
+        main = max(launches, key=lambda launch: prod(launch.grid) * launch.threads)
+        return LaunchPlan(
+            config,
+            launches,
+            workspace=workspace,
+            product=launches.index(main),
+            local_memory=True,
+            dependent=False,
+            pieces=tuple(pieces),
+        )
+
+    def _words(self) -> Iterator[Argument]:
+        """The arguments as words; raises a `ValueError` if `own` does not fit them."""
         texts = self.call.arguments
-        arguments = [
-            Argument(argument_type(text), word_of(place)) for place, text in enumerate(texts)
-        ]
         if [place for place, _ in self.own] != (varying := determined(texts)):
             raise ValueError(f"values {self.own} for arguments {varying}")
-        scratch = {}
         for place, value in self.own:
-            if not texts[place].endswith(SCRATCH):
-                arguments[place] = replace(arguments[place], value=value)
-            elif value >= 1:
-                arguments[place] = replace(arguments[place], value=scratch_word(place))
-                scratch[place] = int(value)
-            else:
+            if texts[place].endswith(SCRATCH) and value < 1:
                 raise ValueError(f"scratch memory of {value} bytes at argument {place}")
-        steps = self.steps or (KernelStep(self.source.name, self.source.form),)
-        launched = [
-            (step, step.of(self.source).template(config, geometry), geometry)
-            for step, geometry in zip(steps, (self.geometry, *self.further), strict=True)
-        ]
-        return plan_in_order(config, launched, arguments, scratch)
+        for place, text in enumerate(texts):
+            word = scratch_word if text.endswith(SCRATCH) else word_of
+            yield Argument(argument_type(text), word(place))
 
 
 @dataclass(frozen=True)
@@ -567,10 +539,9 @@ class KernelRecord(TuningRecord):
         launch = self.best.launch
         if launch is None or not launch.steps:
             return ()
-        geometries = launch.geometry, *launch.further
         return tuple(
             f"{step.name}: {geometry}{', cooperative' if step.cooperative else ''}"
-            for step, geometry in zip(launch.steps, geometries, strict=True)
+            for step, geometry in zip(launch.steps, launch.geometries, strict=True)
         )
 
     @property

@@ -25,7 +25,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from itertools import chain
 from pathlib import Path
-from typing import Annotated, Literal, TypeVar
+from typing import Annotated, Literal
 
 from msgspec import Meta
 
@@ -69,9 +69,6 @@ KINDS: dict[str, type[TuningRecord]] = {
     KernelRecord.FOLDER: KernelRecord,
 }
 """The records in each folder."""
-
-
-G = TypeVar("G", bound=Record)
 
 
 MergeOutcome = Literal["new", "better", "equal", "skipped"]

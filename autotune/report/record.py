@@ -13,14 +13,7 @@ from autotune.families.source_text import shortened
 from autotune.lookup.answer import Answer, recorded_objective
 from autotune.measure.measurement import Evidence, Measurement
 from autotune.measure.objective import COLD, HOT, Objective
-from autotune.records import (
-    Entry,
-    FamilyRecord,
-    KernelRecord,
-    Provenance,
-    Record,
-    TuningRecord,
-)
+from autotune.records import Entry, FamilyRecord, KernelRecord, Provenance, Record, TuningRecord
 from autotune.records.codec import encode
 from autotune.records.kernel_record import NOT_VERIFIED
 from autotune.report import joules, over_vendor, precision, us, us_of, vendor

@@ -58,21 +58,6 @@ from autotune.user_kernels.space import (
 from autotune.user_kernels.steps import Computed, Step, varying
 
 
-@dataclass(frozen=True, kw_only=True)
-class UserStep(KernelStep):
-    """A kernel of the user and its geometry.
-
-    Attributes:
-        grid: blocks along x, y and z, or a function that returns them.
-        block: threads along x, y and z, or a function that returns them.
-        shared: bytes of dynamic shared memory, or a function that returns them.
-    """
-
-    grid: Extents
-    block: Extents
-    shared: SharedBytes
-
-
 @dataclass(frozen=True)
 class UserKernel:
     """A user's definition of a kernel, or of several that run in order, checked.
@@ -84,6 +69,7 @@ class UserKernel:
         parameters: the values of each parameter, in the order of enumeration.
         constraints: predicates that the values have to fulfil, by a short reason.
         steps: the kernels in their order.
+        sizes: the grid, the block and the bytes of dynamic shared memory of each of them.
         text: a function that returns the text of a configuration, which `source` then lacks.
         any_compiler: whether nvcc may compile it where NVRTC cannot.
     """
@@ -92,7 +78,8 @@ class UserKernel:
     includes: tuple[Path, ...]
     parameters: Mapping[str, tuple[Value, ...]]
     constraints: Mapping[str, Predicate]
-    steps: tuple[UserStep, ...]
+    steps: tuple[KernelStep, ...]
+    sizes: tuple[tuple[Extents, Extents, SharedBytes], ...]
     text: Callable[[ParameterValues], str] | None = None
     any_compiler: bool = False
 
@@ -110,10 +97,7 @@ class UserKernel:
     def recorded(self) -> tuple[KernelStep, ...]:
         """The steps as a record keeps them; none for one plain kernel that takes all arguments."""
         plain = (KernelStep(self.source.name, self.source.form),)
-        steps = tuple(
-            KernelStep(step.name, step.form, step.takes, step.cooperative) for step in self.steps
-        )
-        return () if steps == plain else steps
+        return () if self.steps == plain else self.steps
 
     def geometry(self, config: Config) -> tuple[Geometry, ...]:
         """The launch geometries of a configuration, one for each step.
@@ -122,7 +106,7 @@ class UserKernel:
             UsageError: if a grid, a block or the shared memory is not a size, or its function
                 fails.
         """
-        return tuple(geometry_of(step.grid, step.block, step.shared, config) for step in self.steps)
+        return tuple(geometry_of(*sizes, config) for sizes in self.sizes)
 
     def at(self, config: Config) -> UserKernel:
         """The kernel with the source of a configuration.
@@ -154,7 +138,7 @@ class UserKernel:
         """
         source = self.at(config).source
         geometry = self.geometry(config)[place] if source.launch_macros else None
-        return self.steps[place].instance(source, config, geometry)
+        return self.steps[place].of(source).template(config, geometry)
 
     @cached_property
     def space(self) -> LegalSpace:
@@ -164,6 +148,18 @@ class UserKernel:
             UsageError: if a constraint fails, or there are too many.
         """
         return legal_space(self.family, self.parameters, self.constraints)
+
+    @property
+    def first(self) -> Config:
+        """The first configuration that fulfils the constraints.
+
+        Raises:
+            UsageError: as `space`, or if there is none.
+        """
+        if not self.space.configs:
+            raise UsageError("no combination of the parameters fulfils the constraints")
+        first: Config = self.space.configs[0]
+        return first
 
     @cached_property
     def geometries(self) -> tuple[NDArray[np.intp], list[tuple[Geometry, ...]]]:
@@ -253,31 +249,26 @@ def define_kernel(
     own = [path.resolve().parent for path in (file, *further) if isinstance(path, Path)]
     options, compiler = check_options(compile.options, values), check_compiler(compile.compiler)
     sources = [_source(read, values, *form, compile.defines, options, compiler) for form in forms]
-    given = {"grid": grid, "problem_size": problem_size, "block": block, "shared": shared}
-    of_call = {name: settled(name, value, values) for name, value in given.items()}
 
-    def user_step(step: Step, form: tuple[str, str]) -> UserStep:
-        own = {
-            name: of_call[name] if value is None else settled(name, value, values)
-            for name, value in (("block", step.block), ("shared", step.shared))
-        }
-        threads = block_extents(own["block"], values)
-        covered = of_call["grid"], of_call["problem_size"], grid_div
-        if step.grid is not None:
-            covered = settled("grid", step.grid, values), None, None
-        return UserStep(
-            *(*form, step.places, bool(step.cooperative)),
-            grid=grid_extents(*covered, threads, values),
-            block=threads,
-            shared=own["shared"],
-        )
+    def sizes(step: Step) -> tuple[Extents, Extents, SharedBytes]:
+        of_call = grid, problem_size, grid_div
+        extent, size, by = of_call if step.grid is None else (step.grid, None, None)
+        extent, size = settled("grid", extent, values), settled("problem_size", size, values)
+        threads = settled("block", block if step.block is None else step.block, values)
+        threads = block_extents(threads, values)
+        memory = settled("shared", shared if step.shared is None else step.shared, values)
+        return grid_extents(extent, size, by, threads, values), threads, memory
 
     return UserKernel(
         source=sources[0],
         includes=tuple(dict.fromkeys((*own, *folders))),
         parameters=values,
         constraints=checked_constraints(constraints, values),
-        steps=tuple(map(user_step, steps, forms)),
+        steps=tuple(
+            KernelStep(*form, step.places, bool(step.cooperative))
+            for step, form in zip(steps, forms, strict=True)
+        ),
+        sizes=tuple(map(sizes, steps)),
         text=text,
         any_compiler=compile.compiler is None,
     )
@@ -303,21 +294,17 @@ def reference_kernel(kernel: UserKernel, step: Step, arguments: Sequence[object]
         or any(callable(each) or isinstance(each, str) for each in (grid, block, shared))
     ):
         raise UsageError(f"{wrong} has no grid and block of its own; give numbers to its Step")
-    places = range(len(arguments)) if step.places is None else step.places
-    for place in varying(arguments).keys() & set(places):
+    own = KernelStep(plain, form, step.places, step.cooperative)
+    for place in varying(arguments).keys() & {*own.taken(range(len(arguments)))}:
         raise UsageError(f"{wrong} takes argument {place}, which depends on it; give `takes`")
-    own = UserStep(
-        *(plain, form, tuple(places), step.cooperative), grid=grid, block=block, shared=shared
-    )
     firsts = {name: values[:1] for name, values in kernel.parameters.items()}
     parameters = firsts if kernel.source.defines else {}
     try:
         source = own.of(kernel.source)
     except ValueError as error:
         raise UsageError(f"reference: {error}") from error
-    naive = replace(kernel, source=source, parameters=parameters, constraints={}, steps=(own,))
-    checked_arguments(naive, arguments)
-    return naive
+    kernel = replace(kernel, source=source, parameters=parameters, constraints={})
+    return replace(kernel, steps=(own,), sizes=((grid, block, shared),))
 
 
 def checked_arguments(kernel: UserKernel, arguments: Sequence[Any]) -> list[Any]:
@@ -329,15 +316,10 @@ def checked_arguments(kernel: UserKernel, arguments: Sequence[Any]) -> list[Any]
             or returns another thing than a number of NumPy.
     """
     for step in kernel.steps:
-        if (last := max(step.takes or (), default=-1)) >= len(arguments):
-            raise UsageError(
-                f"{step.name} takes argument {last}; there are {len(arguments)}, counted from 0"
-            )
+        step.taken(arguments)
     typed = list(arguments)
     for place, argument in enumerate(arguments):
         if callable(argument) and not hasattr(argument, "dtype"):
-            if not kernel.space.configs:
-                raise UsageError("no combination of the parameters fulfils the constraints")
             number = Computed(place, argument)
-            typed[place] = replace(number, dtype=number.value(kernel.space.configs[0]).dtype)
+            typed[place] = replace(number, dtype=number.value(kernel.first).dtype)
     return typed

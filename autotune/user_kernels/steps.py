@@ -53,9 +53,7 @@ class Step:
         """
         if self.takes is None:
             return None
-        if isinstance(self.takes, str) or not all(
-            isinstance(place, SupportsIndex) and index(place) >= 0 for place in self.takes
-        ):
+        if not all(isinstance(place, SupportsIndex) and index(place) >= 0 for place in self.takes):
             raise UsageError(
                 f"takes of {self.name} is {self.takes!r}; give a list of positions in `arguments`, "
                 "counted from 0"
@@ -81,15 +79,8 @@ class Scratch:
 
     @property
     def element(self) -> np.dtype[Any]:
-        """The type of its elements.
-
-        Raises:
-            UsageError: if NumPy does not have it.
-        """
-        try:
-            element: np.dtype[Any] = np.dtype(self.dtype)
-        except TypeError as error:
-            raise UsageError(f"dtype of Scratch is {self.dtype!r}; give a type of NumPy") from error
+        """The type of its elements."""
+        element: np.dtype[Any] = np.dtype(self.dtype)
         return element
 
     def size(self, config: Config) -> int:
@@ -148,16 +139,12 @@ Varying = Scratch | Computed
 
 def varying(arguments: Sequence[object]) -> Mapping[int, Varying]:
     """The arguments that depend on the configuration, by their positions."""
-    return {
-        place: argument
-        for place, argument in enumerate(arguments)
-        if isinstance(argument, Scratch | Computed)
-    }
+    return {place: each for place, each in enumerate(arguments) if isinstance(each, Varying)}
 
 
 def for_reference(arguments: Sequence[object]) -> list[Any]:
     """The arguments that a reference gets: None for those that depend on the configuration."""
-    return [None if isinstance(each, Scratch | Computed) else each for each in arguments]
+    return [None if isinstance(each, Varying) else each for each in arguments]
 
 
 def in_configuration(arguments: Sequence[object], config: Config) -> list[Any]:

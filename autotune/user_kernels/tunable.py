@@ -32,7 +32,6 @@ from autotune.records.kernel_record import (
     KernelEntry,
     KernelLaunch,
     OwnValue,
-    plan_in_order,
 )
 from autotune.tuning.pipeline import Compile, prepare
 from autotune.tuning.trials import Barred, Trial
@@ -331,19 +330,8 @@ class KernelTunable(Tunable[KernelRecord]):
         return Candidates((), left, dict(rejected.most_common()))
 
     def plan(self, config: Config) -> LaunchPlan:
-        """The launches in their order (see `plan_in_order`)."""
-        kernel, arguments, scratch = self.kernel, list(self.arguments), dict[int, int]()
-        for place, value in self._own(config):
-            if isinstance(self.varying[place], Scratch):
-                scratch[place] = int(value)
-            else:
-                arguments[place] = replace(arguments[place], value=value)
-        source = kernel.at(config).source
-        steps = [
-            (step, step.instance(source, config, geometry), geometry)
-            for step, geometry in zip(kernel.steps, kernel.geometry(config), strict=True)
-        ]
-        return plan_in_order(config, steps, arguments, scratch)
+        """The launches in their order, with the arguments of the call."""
+        return self._whole(config).plan(config, self.arguments)
 
     def _own(self, config: Config) -> tuple[tuple[int, OwnValue], ...]:
         """The arguments that the configuration determines, as `KernelLaunch` has them."""
@@ -385,12 +373,14 @@ class KernelTunable(Tunable[KernelRecord]):
 
     def _launch(self, config: Config) -> KernelLaunch | None:
         """The launch that a record keeps for a configuration; None if the source is too large."""
-        kernel, source = self.kernel, self.kernel.at(config).source
-        if source.size > LARGEST_SOURCE:
-            return None
-        first, *further = kernel.geometry(config)
-        own = kernel.recorded, tuple(further), self._own(config)
-        return KernelLaunch(source, self.call, first, *own)
+        launch = self._whole(config)
+        return None if launch.source.size > LARGEST_SOURCE else launch
+
+    def _whole(self, config: Config) -> KernelLaunch:
+        """All that launching a configuration takes."""
+        kernel = self.kernel
+        source, geometries = kernel.at(config).source, kernel.geometry(config)
+        return KernelLaunch(source, self.call, geometries, kernel.recorded, self._own(config))
 
 
 def _ranked(values: Sequence[Any], places: NDArray[np.intp]) -> tuple[object, str]:

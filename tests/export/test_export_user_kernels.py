@@ -315,9 +315,9 @@ def of_steps(call: KernelCall = TWO_CALL, own: tuple[tuple[int, int], ...] = ())
     source = replace(
         kernel().source, name="fill", form="fill<{THREADS}>", file="k.cu", files=(("k.cu", TWO),)
     )
-    geometries = Geometry((2, 1, 1), (64, 1, 1), 0), steps, (Geometry((1, 1, 1), (64, 1, 1), 16),)
+    geometries = Geometry((2, 1, 1), (64, 1, 1), 0), Geometry((1, 1, 1), (64, 1, 1), 16)
     plain = recorded(call)
-    launch = KernelLaunch(source, call, *geometries, own)
+    launch = KernelLaunch(source, call, geometries, steps, own)
     return replace(plain, entries=(replace(plain.entries[0], config=config, launch=launch),))
 
 

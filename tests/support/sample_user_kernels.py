@@ -94,7 +94,8 @@ def recorded(
     """The record of a call, by default that of `arguments`, with the kernel's source."""
     call = call or call_of("saxpy", arguments())
     config = Config.of("saxpy", {"THREADS": threads, "EACH": 1})
-    launch = KernelLaunch(kernel().source, call, Geometry((4, 1, 1), (threads, 1, 1), 512))
+    geometries = (Geometry((4, 1, 1), (threads, 1, 1), 512),)
+    launch = KernelLaunch(kernel().source, call, geometries)
     own = KernelEntry.of(replace(entry(16, 12.5), config=config), launch)
     return KernelRecord(device, "measured", (own,), None, record().provenance, call)
 

@@ -160,7 +160,7 @@ def test_record_keeps_what_launching_takes(runner: OpenedRunner) -> None:
     best = autotune.best_kernel("saxpy", arguments(), device="gpu:1").best
     launch = best.launchable()
     assert (launch.source.text, launch.source.form) == (SAXPY, "saxpy<{THREADS}, {EACH}>")
-    assert launch.geometry == Geometry((4, 1, 1), (256, 1, 1), 0)
+    assert launch.geometries == (Geometry((4, 1, 1), (256, 1, 1), 0),)
     assert runner.works
 
 
@@ -525,10 +525,7 @@ __global__ void total(const float* sums, float* y, int blocks) { y[0] = sums[blo
 
 SUM: dict[str, Any] = {
     "source": REDUCTION,
-    "name": [
-        autotune.Step("partial"),
-        autotune.Step("total<>", grid=1, block=1, takes=[2, 0, 3]),
-    ],
+    "name": [autotune.Step("partial"), autotune.Step("total<>", grid=1, block=1, takes=[2, 0, 3])],
     "arguments": [
         *arguments()[:2],
         autotune.Scratch(lambda p: N // p["THREADS"], np.float32),
@@ -593,7 +590,7 @@ def test_kernel_of_which_nothing_runs_has_no_stand_in(runner: OpenedRunner) -> N
 
 def test_grid_follows_from_the_size_of_the_problem(runner: OpenedRunner) -> None:
     record = tune(grid=None, problem_size=N, grid_div=[("THREADS", "EACH")])
-    assert record.best.launchable().geometry.grid == (4, 1, 1)
+    assert record.best.launchable().geometries[0].grid == (4, 1, 1)
     assert record.provenance.source == tune().provenance.source
     assert runner.works
 
@@ -613,11 +610,7 @@ def test_wrong_or_crashing_configurations_fail_alone(
     ) -> gpu_runner.GpuRunner:
         fake = "support.fake_kernel_session:opened_saxpy"
         return gpu_runner.GpuRunner(
-            *(work, index),
-            bench=fake,
-            baseline_bench=None,
-            time_limit=time_limit,
-            device=device,
+            *(work, index), bench=fake, baseline_bench=None, time_limit=time_limit, device=device
         )
 
     monkeypatch.setattr(bench, "open_kernel_runner", opened)

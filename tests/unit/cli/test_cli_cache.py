@@ -351,7 +351,7 @@ def _kernel(time_us: float = 12.5, **source: Any) -> KernelRecord:
     config = Config.of("saxpy", {"THREADS": 256, "EACH": 1})
     call = KernelCall("saxpy", ("float32[8]", "int32=8"))
     geometry = Geometry((4, 1, 1), (256, 1, 1), 0)
-    launch = KernelLaunch(replace(kernel().source, **source), call, geometry)
+    launch = KernelLaunch(replace(kernel().source, **source), call, (geometry,))
     own = KernelEntry.of(replace(entry(16, time_us), config=config), launch)
     return KernelRecord(H100, "measured", (own,), None, record().provenance, call)
 

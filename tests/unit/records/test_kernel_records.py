@@ -19,7 +19,6 @@ from autotune.records.kernel_record import (
     KernelLaunch,
     KernelSource,
     KernelStep,
-    source_fault,
 )
 from autotune.report import cache
 
@@ -106,9 +105,11 @@ SOURCE = KernelSource(
     options=("--use_fast_math",),
 )
 
+GEOMETRIES = Geometry((2, 1, 1), (32, 8, 1), 4224), Geometry((1, 1, 1), (64, 1, 1), 0)
+
 
 def launchable() -> KernelRecord:
-    launch = KernelLaunch(SOURCE, CALL, Geometry((2, 1, 1), (32, 8, 1), 4224))
+    launch = KernelLaunch(SOURCE, CALL, GEOMETRIES[:1])
     plain = kernel_record()
     own = replace(plain.entries[0], launch=launch)
     other = replace(own, config=Config.of("transpose", {"TILE": 8, "ROWS": 0.5}), launch=None)
@@ -130,12 +131,8 @@ OF_STEPS = replace(
 
 def of_steps(**changes: Any) -> KernelRecord:
     """The record of two kernels, with memory and a number that the configuration determines."""
-    geometry = Geometry((2, 1, 1), (32, 8, 1), 4224)
-    fields: dict[str, Any] = {
-        **{"steps": STEPS, "further": (Geometry((1, 1, 1), (64, 1, 1), 0),)},
-        **{"own": ((2, 4096), (3, 8)), **changes},
-    }
-    launch = KernelLaunch(SOURCE, OF_STEPS, geometry, **fields)
+    fields: dict[str, Any] = {"steps": STEPS, "geometries": GEOMETRIES, "own": ((2, 4096), (3, 8))}
+    launch = KernelLaunch(SOURCE, OF_STEPS, **fields | changes)
     plain = kernel_record(OF_STEPS)
     return replace(plain, entries=(replace(plain.entries[0], launch=launch),))
 
@@ -164,10 +161,10 @@ def test_text_of_a_record_has_a_line_for_each_of_several_kernels() -> None:
     [
         ({"own": ((2, 4096),)}, r"values \(\(2, 4096\),\) for arguments \[2, 3\]"),
         ({"own": ((2, 0), (3, 8))}, "scratch memory of 0 bytes at argument 2"),
-        ({"further": ()}, "shorter"),
+        ({"geometries": GEOMETRIES[:1]}, "shorter"),
         (
             {"steps": (STEPS[0], replace(STEPS[1], takes=(5,)))},
-            "my::sum takes argument 5 of 5",
+            "my::sum takes argument 5; there are 5",
         ),
         ({"steps": (STEPS[0], replace(STEPS[1], form="x"))}, "is not an instance of a kernel"),
         ({"steps": (STEPS[0], replace(STEPS[1], name="a;b", form="a;b"))}, "not an instance"),
@@ -301,7 +298,8 @@ FILES = {"a/x.h": "", "a/y/z.h": '#include "../x.h"\n'}
 
 
 def fault(text: str = "", *options: str) -> str | None:
-    return source_fault({"k.cu": text, **FILES}, ("a",), options)
+    files = tuple({"k.cu": text, **FILES}.items())
+    return KernelSource("k", "k", "k.cu", files, ("a",), options=options).fault
 
 
 @pytest.mark.parametrize(
@@ -405,7 +403,7 @@ def test_source_for_nvrtc_is_written_as_before() -> None:
 def test_entry_keeps_the_source_of_its_configuration() -> None:
     record = launchable()
     other = replace(SOURCE, files=(("a/t.cu", '#include "b.cuh"\n// other\n'), SOURCE.files[1]))
-    launch = KernelLaunch(other, CALL, Geometry((1, 1, 1), (8, 8, 1), 0))
+    launch = KernelLaunch(other, CALL, (Geometry((1, 1, 1), (8, 8, 1), 0),))
     kept = replace(record, entries=(record.best, replace(record.entries[1], launch=launch)))
     assert codec.loads(codec.dumps(kept)) == kept
     assert codec.loads(codec.line(kept)) == kept
@@ -416,7 +414,7 @@ def test_entry_keeps_the_source_of_its_configuration() -> None:
 def test_entry_with_a_source_that_reads_elsewhere_is_refused() -> None:
     record = launchable()
     other = replace(SOURCE, files=(("a/t.cu", '#include "b.cuh"\n'), SOURCE.files[1]), folders=())
-    launch = KernelLaunch(other, CALL, Geometry((1, 1, 1), (8, 8, 1), 0))
+    launch = KernelLaunch(other, CALL, (Geometry((1, 1, 1), (8, 8, 1), 0),))
     data = json.loads(
         codec.dumps(
             replace(record, entries=(record.best, replace(record.entries[1], launch=launch)))
@@ -438,7 +436,7 @@ def test_entry_with_a_source_that_reads_elsewhere_is_refused() -> None:
     ],
 )
 def test_pragma_of_a_host_compiler_that_reads_files_is_refused(line: str) -> None:
-    assert source_fault({"k.cu": f"{line}\n"}, (), ()) is not None
+    assert KernelSource("k", "k", "k.cu", (("k.cu", f"{line}\n"),)).fault is not None
 
 
 def test_unknown_compiler_in_a_record_is_refused() -> None:

@@ -167,7 +167,7 @@ def case(monkeypatch: pytest.MonkeyPatch) -> Case:
 
 
 def tuned(case: Case, call: KernelCall | None = None, **keywords: Any) -> TunedKernel:
-    launch = KernelLaunch(kernel().source, call or call_of("saxpy", arguments()), GEOMETRY)
+    launch = KernelLaunch(kernel().source, call or call_of("saxpy", arguments()), (GEOMETRY,))
     plan = launch.plan(CONFIG)
     template = plan.main.template
     compiled = replace(program(template, "sm_90"), symbol=template.expression)
@@ -319,7 +319,7 @@ def several(case: Case, monkeypatch: pytest.MonkeyPatch) -> TunedKernel:
     """y += a (2 x), by way of scratch memory."""
     monkeypatch.setitem(fake_driver._KERNELS, "double_of", (run_double, "PPi"))
     own = ((2, 4 * N), (3, N))
-    launch = KernelLaunch(kernel().source, SCRATCH_CALL, GEOMETRY, STEPS, (GEOMETRY,), own)
+    launch = KernelLaunch(kernel().source, SCRATCH_CALL, (GEOMETRY, GEOMETRY), STEPS, own)
     plan = launch.plan(CONFIG)
     programs = [
         replace(program(step.template, "sm_90"), symbol=step.template.expression, key=str(place))
@@ -476,7 +476,7 @@ def loading(case: Case, monkeypatch: pytest.MonkeyPatch, tmp_path: Any) -> Case:
 
 
 def test_entry_is_compiled_and_loaded(loading: Case) -> None:
-    launch = KernelLaunch(kernel().source, call_of("saxpy", arguments()), GEOMETRY)
+    launch = KernelLaunch(kernel().source, call_of("saxpy", arguments()), (GEOMETRY,))
     recorded = KernelEntry.of(replace(entry(16, 1.0), config=CONFIG), launch)
     loaded = autotune.kernel(recorded)
     assert (loaded.grid, loaded.block, loaded.shared) == ((4, 1, 1), (256, 1, 1), 64)
@@ -495,7 +495,7 @@ template <int THREADS, int EACH> __global__ void saxpy(float* y, const float* x,
 def test_constants_are_filled_when_a_record_is_loaded(loading: Case) -> None:
     content = np.arange(4, dtype=np.float32)
     call = call_of("saxpy", arguments(), {"weights": content})
-    launch = KernelLaunch(kernel(source=CONSTANT).source, call, GEOMETRY)
+    launch = KernelLaunch(kernel(source=CONSTANT).source, call, (GEOMETRY,))
     recorded = KernelEntry.of(replace(entry(16, 1.0), config=CONFIG), launch)
     wanted = r"the constants are .*; saxpy was tuned with weights:float32\[4\]: give them"
     for missing in (None, {"weights": content[:2]}, {"others": content}):

@@ -7,9 +7,9 @@ from typing import Any
 import numpy as np
 import pytest
 from support.fake_kernel_session import FakeSession, FakeTimer, right, uncompiled
-from support.sample_user_kernels import N, arguments, recorded, reference, tunable, work
+from support.sample_user_kernels import N, arguments, kernel, recorded, reference, tunable, work
 
-from autotune.api.kernels import work_of
+from autotune.api.kernels import TunedCall
 from autotune.cuda.textures import Texture
 from autotune.errors import UsageError
 from autotune.families.config import Config
@@ -181,14 +181,16 @@ class Foreign:
 
 def test_array_of_another_library_keeps_its_order() -> None:
     matrix = np.asfortranarray(np.arange(6, dtype=F4).reshape(2, 3))
-    call = work_of("k", [Foreign(matrix)], [2 * matrix], Verification())
+    call = TunedCall([Foreign(matrix)], {}, [2 * matrix], Verification()).work(kernel(name="k"))
     assert str(call.call) == "k(float32[2,3,F])" == f"k({described(Foreign(matrix))})"
     np.testing.assert_array_equal(call.buffers[0].before, matrix.T)
 
 
 def test_array_of_another_library_with_gaps_is_refused() -> None:
+    gaps = Foreign(np.zeros((4, 4))[:, :2])
+    call = TunedCall([np.int32(1), gaps], {}, [None], Verification())
     with pytest.raises(UsageError, match=r"argument 1 is an array of shape \(4, 2\) .* gaps"):
-        work_of("k", [np.int32(1), Foreign(np.zeros((4, 4))[:, :2])], [None], Verification())
+        call.work(kernel())
 
 
 # Structured arrays

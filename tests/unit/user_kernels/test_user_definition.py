@@ -82,17 +82,11 @@ def test_parameter_values_are_deduplicated() -> None:
         ),
         ({"parameters": {"A": ("pair<a, b>",)}}, "without commas, .* name a type with commas"),
         ({"parameters": {"A": (10**15,)}}, "A has the value 1000000000000000; give numbers below"),
-        (
-            {"compile": Compilation(options="-G")},
-            "options is '-G'; give a list of",
-        ),
+        ({"compile": Compilation(options="-G")}, "options is '-G'; give a list of"),
         ({"compile": Compilation(options=["fast"])}, r"options is \['fast'\]"),
         ({"constraints": {"even": True}}, "constraint 'even' is True; give .* a function"),
         ({"constraints": {" ": lambda _: True}}, "constraint ' ' is .*; give a short reason"),
-        (
-            {"compile": Compilation(include=["no/such"])},
-            "include has 'no/such', which is no",
-        ),
+        ({"compile": Compilation(include=["no/such"])}, "include has 'no/such', which is no"),
     ],
 )
 def test_invalid_definitions_are_refused(changes: dict[str, Any], message: str) -> None:

@@ -169,7 +169,6 @@ def test_step_without_such_an_argument_is_refused() -> None:
         (lambda p: p["TIEL"], "argument 0 fails for partial:TILE=128: KeyError"),
         (Scratch(lambda p: p["TILE"] / 2, "int8"), "shape of Scratch is 64.0 .* give whole"),
         (Scratch(0, "int8"), "shape of Scratch is 0 .* above 0"),
-        (Scratch(8, "no type"), "dtype of Scratch is 'no type'; give a type of NumPy"),
     ],
 )
 def test_argument_that_is_no_number_or_memory_is_refused(argument: Any, message: str) -> None:

@@ -13,9 +13,9 @@ from typing import Any
 import numpy as np
 import pytest
 from support import fake_frameworks
-from support.sample_user_kernels import arguments, reference, work
+from support.sample_user_kernels import arguments, kernel, reference, work
 
-from autotune.api.kernels import work_of
+from autotune.api.kernels import TunedCall
 from autotune.errors import UsageError
 from autotune.families.config import Config
 from autotune.families.plan import Argument
@@ -540,7 +540,7 @@ def test_arrays_of_a_library_are_copied_and_handed_back(
         asked.extend(type(array) for array in own[:2])
         return reference(*own)
 
-    work = work_of("saxpy", [kind(y), kind(x), a, n], in_library, Verification())
+    work = TunedCall([kind(y), kind(x), a, n], {}, in_library, Verification()).work(kernel())
     assert work.call == call_of("saxpy", arguments()) == call_of("saxpy", [kind(y), kind(x), a, n])
     assert set(asked) == {kind}
     first, second = work.buffers
@@ -552,7 +552,8 @@ def test_arrays_of_a_library_are_copied_and_handed_back(
 def test_expected_arrays_may_be_on_the_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "torch", LIBRARIES["torch"][2])
     y, x, a, n = arguments()
-    work = work_of("saxpy", [y, x, a, n], [Tensor(a * x + y), None, None, None], Verification())
+    results = [Tensor(a * x + y), None, None, None]
+    work = TunedCall([y, x, a, n], {}, results, Verification()).work(kernel())
     assert work.buffers[0].expected is not None
 
 
