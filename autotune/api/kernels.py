@@ -20,10 +20,9 @@ from autotune.api.replays import recording_of, replay, replayed, tunable_of
 from autotune.api.tuning import save_recording, shown
 from autotune.api.words import naming
 from autotune.cuda import compiler
-from autotune.cuda.program import CompileFailure, Program, source_hash
+from autotune.cuda.program import source_hash
 from autotune.errors import AutotuneError, NotFoundError, UsageError
 from autotune.families.config import Config, Value
-from autotune.families.plan import Template
 from autotune.measure import devices, targets
 from autotune.measure.devices import DEFAULT, DeviceLike
 from autotune.measure.recording import Origin
@@ -40,7 +39,7 @@ from autotune.user_kernels.arguments import (
     launch_arguments,
     on_hosts,
 )
-from autotune.user_kernels.checks import Places, check_signature, variables_filled
+from autotune.user_kernels.checks import Places, check_signature
 from autotune.user_kernels.compilation import compiling, with_compiler
 from autotune.user_kernels.definition import (
     UserKernel,
@@ -278,8 +277,7 @@ def _measured(
         runner = bench.open_kernel_runner(nothing, index, time_limit=limit, device=exact)
         opened.callback(runner.close)
         tunable = replace(tunable, kernel=with_compiler(tunable.kernel, resolved.arch))
-        compile, places = opened.enter_context(compiling(tunable.kernel))
-        compile = filled(tunable.kernel, compile, places, constants)
+        compile, places = opened.enter_context(compiling(tunable.kernel, constants))
         checks = partial(checked, tunable, arguments, constants, resolved.arch, compile, places)
         check = opened.enter_context(background(checks))
         _import_ahead(search)
@@ -521,19 +519,3 @@ def checked(
         check_signature(single, first, values, arch, places(first), constants)
         for config in ends:
             compile(kernel.template(config, at), arch)
-
-
-def filled(
-    kernel: UserKernel,
-    compile: Compile,
-    places: Callable[[Config], Places],
-    constants: Mapping[str, Array],
-) -> Compile:
-    """A compiler that raises a `UsageError` if a kernel reads a variable which nothing fills."""
-
-    def compiled(template: Template, arch: str) -> Program | CompileFailure:
-        config = kernel.config_of(template)
-        source = kernel.at(config).source
-        return variables_filled(compile, source, places(config), constants)(template, arch)
-
-    return compiled

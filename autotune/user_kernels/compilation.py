@@ -9,7 +9,7 @@ from __future__ import annotations
 import functools
 import re
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from threading import Lock
@@ -19,18 +19,24 @@ from autotune.cuda import compiler, nvcc
 from autotune.cuda.program import CompileFailure, Program, source_hash
 from autotune.errors import MissingError, UsageError
 from autotune.families.config import Config
-from autotune.families.plan import Template
+from autotune.families.plan import Template, override
 from autotune.records.kernel_record import LAUNCH_MACROS
 from autotune.tuning.pipeline import Compile
-from autotune.user_kernels.checks import Places, macros_kept
+from autotune.user_kernels.checks import Places, check_variables
 from autotune.user_kernels.definition import UserKernel
 from autotune.user_kernels.source import Texts, unpacked
 
 
 @contextmanager
-def compiling(kernel: UserKernel) -> Iterator[tuple[Compile, Callable[[Config], Places]]]:
+def compiling(
+    kernel: UserKernel, constants: Collection[str] | None = None
+) -> Iterator[tuple[Compile, Callable[[Config], Places]]]:
     """Yields a compiler of a kernel's configurations, and a function to the folders of the source
-    and the headers of one."""
+    and the headers of one.
+
+    The compiler raises a `UsageError` if the source changes a tuned macro, or if the kernel reads a
+    variable that neither the source nor the `constants` fill; None leaves variables alone.
+    """
     cache, lock = settings.cache_dir(), Lock()
     hashed = functools.cache(source_hash)  # of a thousand headers with CUB, for each configuration
     folders: dict[Texts, Places] = {}
@@ -44,13 +50,23 @@ def compiling(kernel: UserKernel) -> Iterator[tuple[Compile, Callable[[Config], 
                 return folders[source.files]
 
         def compile(template: Template, arch: str) -> Program | CompileFailure:
-            folder, includes = places(kernel.config_of(template))
+            config = kernel.config_of(template)
+            folder, includes = places(config)
             source = hashed(template.source, directory=folder, includes=includes)
-            return compiler.compile(
+            outcome = compiler.compile(
                 template, arch, cache=cache, sources=folder, includes=includes, source=source
             )
+            if isinstance(outcome, CompileFailure):
+                if change := override(outcome.log):
+                    raise UsageError(
+                        f"{template.kernel}: {change}; take its #define and #undef out of the "
+                        "source, or put the #define between #ifndef and #endif"
+                    )
+            elif constants is not None:
+                check_variables(outcome, kernel.at(config).source, (folder, includes), constants)
+            return outcome
 
-        yield macros_kept(compile), places
+        yield compile, places
 
 
 def with_compiler(kernel: UserKernel, arch: str) -> UserKernel:
