@@ -11,8 +11,9 @@ import re
 import warnings
 from collections.abc import Callable, Collection, Iterator
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from threading import Lock
+from typing import NamedTuple
 
 from autotune import settings
 from autotune.cuda import compiler, nvcc
@@ -85,7 +86,12 @@ def with_compiler(kernel: UserKernel, arch: str) -> UserKernel:
         return kernel
     host = replace(kernel, source=replace(kernel.source, compiler="nvcc"))
     if (version := nvcc.version()) is None:
-        if remedy := _missing(failure.reason, failure.log):
+        remedy = ""
+        if _HOST.search(failure.log):
+            remedy = f"NVRTC compiles no host code: {nvcc.REMEDY}"
+        elif _CUDA.search(failure.reason):
+            remedy = "for CUDA's headers run `pip install 'tile-autotune[kernels]'`"
+        if remedy:
             raise MissingError(f"{kernel.name}: {failure.reason}; {remedy}")
         return kernel
     if _failure(host, first, arch) is not None and not _HOST.search(failure.log):
@@ -125,15 +131,6 @@ _CUDA = re.compile(
 """Headers of CUDA."""
 
 
-def _missing(reason: str, log: str) -> str | None:
-    """Advice to install a package that an error lacks; None if none is known to help."""
-    if _HOST.search(log):
-        return f"NVRTC compiles no host code: {nvcc.REMEDY}"
-    if _CUDA.search(reason):
-        return "for CUDA's headers run `pip install 'tile-autotune[kernels]'`"
-    return None
-
-
 _UNKNOWN = re.compile(r'identifier "(\w+)" is undefined')
 
 
@@ -164,8 +161,7 @@ def mistake_in(kernel: UserKernel, log: str) -> str | None:
     return None
 
 
-@dataclass(frozen=True)
-class Declaration:
+class Declaration(NamedTuple):
     """A kernel in a source: its qualified name, its signature, and whether it is a template."""
 
     name: str
