@@ -21,7 +21,7 @@ from autotune.cuda.program import CompileFailure, Program, source_hash
 from autotune.errors import MissingError, UsageError
 from autotune.families.config import Config
 from autotune.families.plan import Template, override
-from autotune.records.kernel_record import LAUNCH_MACROS
+from autotune.records.kernel_record import LAUNCH_MACROS, KernelSource
 from autotune.tuning.pipeline import Compile
 from autotune.user_kernels.checks import Places, check_variables
 from autotune.user_kernels.definition import UserKernel
@@ -106,9 +106,8 @@ def _failure(kernel: UserKernel, config: Config, arch: str) -> CompileFailure | 
         for place, step in enumerate(kernel.steps):
             outcome = compile(kernel.template(config, place), arch)
             if isinstance(outcome, CompileFailure):
-                own = kernel.at(config)
-                own = replace(own, source=step.of(own.source))
-                if mistake := mistake_in(own, outcome.log):
+                source = step.of(kernel.at(config).source)
+                if mistake := mistake_in(source, kernel.parameters, outcome.log):
                     raise UsageError(f"{step.name}: {mistake}")
                 return outcome
     return None
@@ -131,13 +130,10 @@ _CUDA = re.compile(
 """Headers of CUDA."""
 
 
-_UNKNOWN = re.compile(r'identifier "(\w+)" is undefined')
-
-
-def mistake_in(kernel: UserKernel, log: str) -> str | None:
+def mistake_in(source: KernelSource, parameters: Collection[str], log: str) -> str | None:
     """The mistake of a call that the compiler's messages reveal, and its remedy."""
-    source, unknown = kernel.source, _UNKNOWN.findall(log)
-    forgotten = [name for name in unknown if name in (*kernel.parameters, *LAUNCH_MACROS)]
+    unknown = re.findall(r'identifier "(\w+)" is undefined', log)
+    forgotten = [name for name in unknown if name in (*parameters, *LAUNCH_MACROS)]
     if forgotten and not source.defines:
         return (
             f"unknown identifier {forgotten[0]} is a parameter: set "

@@ -10,9 +10,11 @@ import numpy as np
 import pytest
 from support.sample_user_kernels import arguments, kernel
 
+from autotune.cuda import nvcc
 from autotune.cuda.program import Program
 from autotune.cuda.textures import Texture
 from autotune.errors import UsageError
+from autotune.records.kernel_record import CompilerName
 from autotune.user_kernels.checks import check_signature
 from autotune.user_kernels.compilation import compiling
 from autotune.user_kernels.definition import define_kernel
@@ -204,6 +206,7 @@ def compiled(
     *,
     macros: bool = True,
     options: Sequence[str] = (),
+    compiler: CompilerName = "nvrtc",
     given: Sequence[str] = (),
     **changes: Any,
 ) -> Program:
@@ -211,7 +214,7 @@ def compiled(
     definition: dict[str, Any] = {
         **{"constraints": None, "grid": 1, "block": 32, "shared": 0},
         **{"parameters": {"TILE": (128,)} if macros else {}, **changes},
-        "compile": Compilation(defines=True, options=options),
+        "compile": Compilation(defines=True, options=options, compiler=compiler),
     }
     kernel = define_kernel(source, definition.pop("name", "k"), **definition)
     *_, config = kernel.combinations()
@@ -229,12 +232,15 @@ OVERRIDES = {
     "without a warning": "#pragma nv_diag_suppress 47\n#define TILE 64\n",
     "for some values": "#if TILE > 64\n#undef TILE\n#define TILE 64\n#endif\n",
 }
+NVCC = pytest.mark.skipif(nvcc.version() is None, reason="nvcc is not installed")
+COMPILERS = ["nvrtc", pytest.param("nvcc", marks=NVCC)]
 
 
+@pytest.mark.parametrize("compiler", COMPILERS)
 @pytest.mark.parametrize("lines", OVERRIDES.values(), ids=OVERRIDES)
-def test_source_that_sets_a_tuned_macro_is_refused(lines: str) -> None:
+def test_source_that_sets_a_tuned_macro_is_refused(lines: str, compiler: CompilerName) -> None:
     with pytest.raises(UsageError, match="k: the source sets TILE to 64, which is given as 128"):
-        compiled(lines + BODY)
+        compiled(lines + BODY, compiler=compiler)
 
 
 def test_suppressed_warnings_hide_no_override() -> None:
@@ -269,9 +275,13 @@ def test_value_of_any_kind_is_no_override(value: str | float) -> None:
     assert compiled(source, parameters={"TILE": (value,)}).symbol == "k"
 
 
+@pytest.mark.parametrize("compiler", COMPILERS)
 @pytest.mark.parametrize("standard", ["c++11", "c++14", "c++17", "c++20"])
-def test_macros_are_checked_in_every_standard(standard: str) -> None:
-    assert compiled(BODY, options=[f"--std={standard}"]).shared == 4 * 128
+def test_macros_are_checked_in_every_standard(standard: str, compiler: CompilerName) -> None:
+    options = [f"--std={standard}"]
+    assert compiled(BODY, options=options, compiler=compiler).shared == 4 * 128
+    with pytest.raises(UsageError, match="the source sets TILE to 64"):
+        compiled("#define TILE 64\n" + BODY, options=options, compiler=compiler)
 
 
 # Variables
