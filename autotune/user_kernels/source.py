@@ -220,7 +220,7 @@ _REMEDIES = {
         "it makes, reads or writes other files than the kernel's; leave it out"
     ),
 }
-"""What takes the place of refused options, by a pattern of their names."""
+"""The remedy of each refused option, by a pattern of its names."""
 
 
 def check_options(options: Sequence[str], macros: Collection[str]) -> tuple[str, ...]:
