@@ -13,6 +13,7 @@ from autotune import settings
 from autotune.cuda import nvcc, nvrtc, program
 from autotune.cuda.cache import FORMAT, cached, find_installed, kept, target_of
 from autotune.cuda.program import CompileFailure, Program, source_hash, source_hashes
+from autotune.cuda.symbols import as_in_cubin
 from autotune.errors import FrozenError, MissingError
 from autotune.families.plan import Template
 
@@ -112,14 +113,7 @@ def ptx(
     text, log, _ = write(template, target, directory, folders)
     if text is None:
         return CompileFailure(template, target, _first_error(log), log)
-    own, wanted = _unnamed(text), _unnamed(symbol.encode())
-    return text.replace(own, wanted) if own and wanted else text
-
-
-def _unnamed(text: bytes) -> bytes:
-    """The first name of an unnamed namespace, mangled: its length and its text; empty if none."""
-    match = re.search(rb"(\d+)_GLOBAL__N__", text)
-    return text[match.start() : match.end(1) + int(match[1])] if match else b""
+    return as_in_cubin(text, symbol)
 
 
 def named_keys(templates: Iterable[Template], arch: str) -> dict[Template, str]:

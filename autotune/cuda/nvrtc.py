@@ -165,16 +165,15 @@ def build(
     It runs in a helper process, or with `here` in this one unless that is compiling already.
     """
     common = _known(OPTIONS if template.compiler is None else USER_OPTIONS)
-    options = (f"--gpu-architecture={arch}", *common, *_folders(includes))
-    return SHARED.output(_request(template, sources, options, "CUBIN"), here=here)
+    options = f"--gpu-architecture={arch}", *common
+    return SHARED.output(_request(template, sources, includes, options, "CUBIN"), here=here)
 
 
 def ptx(template: Template, arch: str, sources: Path, includes: Sequence[Path]) -> Output:
     """The PTX of a template, from a helper process."""
     target = f"--gpu-architecture={arch.replace('sm_', 'compute_')}"
-    minimal = ["--minimal"] if template.compiler is None else []
-    options = (target, *minimal, *_folders(includes))
-    text, log, symbol = SHARED.output(_request(template, sources, options, "PTX"))
+    options = (target, "--minimal") if template.compiler is None else (target,)
+    text, log, symbol = SHARED.output(_request(template, sources, includes, options, "PTX"))
     return text and text.rstrip(b"\0"), log, symbol
 
 
@@ -199,11 +198,13 @@ def compiled(request: Request) -> Output:
         nvrtc.nvrtcDestroyProgram(program)
 
 
-def _request(template: Template, sources: Path, options: Sequence[str], kind: str) -> Request:
-    """The request to compile a template: its macros, its source and the class of its arguments,
-    with its own options after the others."""
+def _request(
+    template: Template, sources: Path, includes: Sequence[Path], options: Sequence[str], kind: str
+) -> Request:
+    """The request to compile a template, with its own options after the others."""
     name = template.source if template.compiler is None else f"{FOLDER}/{template.source}"
-    every = *options, *options_of(template)
+    folders = (f"--include-path={folder}" for folder in includes)
+    every = *options, *folders, *options_of(template)
     return Request(text_of(template, sources), name, template.address, every, kind)
 
 
@@ -223,10 +224,6 @@ def _known(options: Sequence[str]) -> list[str]:
     """The options without any that the loaded NVRTC does not know."""
     _, *version = _bindings().nvrtcVersion()
     return [option for option in options if option != "--no-cache" or version >= CACHING]
-
-
-def _folders(includes: Sequence[Path]) -> list[str]:
-    return [f"--include-path={folder}" for folder in includes]
 
 
 def _read(program: Any, size_of: Callable[..., Any], read: Callable[..., Any]) -> bytes:

@@ -30,38 +30,19 @@ from autotune.runtime.native.calls import library as native_library
 from autotune.runtime.native.calls import library_path
 
 _INSTALL_NVRTC = "pip install 'tile-autotune[cu13]'"
-
-
 _INSTALL_DRIVER = "install NVIDIA's driver, 580 or newer (nvidia.com/drivers)"
-
-
 _INSTALL_CUDA_12 = "or pip install 'tile-autotune[cu12]'"
-
-
 _EXAMPLE = "autotune tune 1024x1024x1024 --device replay:h100"
-
-
 _WITHOUT_GPU = f"`{_EXAMPLE}` searches recorded times"
-
-
 _INSTALL_PYCUDA = "pip install 'tile-autotune[gpu]' (PyCUDA; it builds against a CUDA toolkit)"
-
-
 _REBUILD = "install a wheel of this platform, or build it on a machine with a C compiler"
-
-
 _REINSTALL = "pip install --force-reinstall tile-autotune"
 
-
 SET_CACHE = "set AUTOTUNE_CACHE_DIR to a directory that you can write to"
-
-
 CORRECT = "correct the variable or unset it; docs/cache.md lists all"
-
 
 HARDWARE = {"driver", "GPU", "tuning session"}
 """Checks that count only on a machine with a GPU."""
-
 
 _PROBE = "template <int N> __global__ void probe(float* x) { x[threadIdx.x] *= N; }\n"
 
@@ -305,11 +286,15 @@ def _baseline() -> _Result:
     return None, "no cuBLAS; times are not compared with it", "pip install torch"
 
 
-def _dependency(package: str) -> _Result:
+def _package(package: str, extra: str = "", without: str = "") -> _Result:
+    """A dependency, or the package of an extra, `without` which something does not work."""
     try:
-        return True, metadata.version(package), ""
+        version = metadata.version(package)
     except metadata.PackageNotFoundError:
-        return False, "not installed", f"pip install {package}"
+        if not extra:
+            return False, "not installed", f"pip install {package}"
+        return None, f"no {package}; {without}", f"pip install 'tile-autotune[{extra}]'"
+    return True, f"{package} {version}" if extra else version, ""
 
 
 def _compiled_calls() -> _Result:
@@ -318,13 +303,6 @@ def _compiled_calls() -> _Result:
     if native_library() is None:
         return None, "not in this installation; warm calls of PyTorch run in Python", _REBUILD
     return True, str(library_path()), ""
-
-
-def _extra(package: str, extra: str, without: str) -> _Result:
-    try:
-        return True, f"{package} {metadata.version(package)}", ""
-    except metadata.PackageNotFoundError:
-        return None, f"no {package}; {without}", f"pip install 'tile-autotune[{extra}]'"
 
 
 def _recordings() -> _Result:
@@ -368,10 +346,12 @@ _CHECKS: Mapping[str, Callable[[], _Result]] = {
     "GPU": _gpu,
     "tuning session": _session,
     "cuBLAS baseline": _baseline,
-    "Optuna": partial(_dependency, "optuna"),
-    "SciPy": partial(_dependency, "scipy"),
-    "report extra": partial(_extra, "plotly", "report", "`autotune report` writes no pages"),
-    "energy extra": partial(_extra, "nvidia-ml-py", "energy", "`--objective energy` does not run"),
+    "Optuna": partial(_package, "optuna"),
+    "SciPy": partial(_package, "scipy"),
+    "report extra": partial(_package, "plotly", "report", "`autotune report` writes no pages"),
+    "energy extra": partial(
+        _package, "nvidia-ml-py", "energy", "`--objective energy` does not run"
+    ),
     "compiled calls": _compiled_calls,
     "cache": _cache,
     "temporary files": lambda: (True, str(files.temporary_dir()), ""),

@@ -1,15 +1,13 @@
-"""Checks of a user kernel that ask the compiler: the call's arguments, and mistakes of the source.
+"""Checks of a user kernel that ask the compiler: the call's arguments, and its variables.
 
-The compiler reports the signature, which the arguments of a call have to fit.
-
-A source that overrides a tuned macro is one kernel under many names. A variable that nobody fills
-counts as zeros, and a result of zeros is verified like any other.
+The compiler reports the signature, which the arguments of a call have to fit. A variable that
+nobody fills counts as zeros, and a result of zeros is verified like any other.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -17,15 +15,16 @@ import numpy as np
 
 from autotune.cuda import compiler
 from autotune.cuda.program import CompileFailure, Program
-from autotune.cuda.symbols import constants, readable
+from autotune.cuda.symbols import constants, unfilled
 from autotune.cuda.textures import Texture
 from autotune.errors import UsageError
 from autotune.families.config import Config
-from autotune.families.plan import Template, override
 from autotune.records.kernel_record import KernelSource
-from autotune.tuning.pipeline import Compile
 from autotune.user_kernels.definition import UserKernel
 from autotune.user_kernels.results import Array
+
+Places = tuple[Path, tuple[Path, ...]]
+"""The folder of a source, and the folders of headers (`unpacked`)."""
 
 OTHER, FLOATING, WHOLE, POINTER = range(4)
 
@@ -105,13 +104,11 @@ def check_signature(
     config: Config,
     arguments: Sequence[object],
     arch: str,
-    places: tuple[Path, tuple[Path, ...]],
+    places: Places,
     contents: Mapping[str, Array],
 ) -> None:
     """Refuses arguments that an instance of the kernel does not take, and contents that do not fit
     their `__constant__` variable.
-
-    `places` are the folder of the source and the folders of headers (`unpacked`).
 
     An instance that does not compile is not checked: its trial reports the compiler's message.
 
@@ -159,11 +156,7 @@ def _check_type(where: str, value: object, parameter: ParameterType, wanted: str
 
 
 def _answer(
-    kernel: UserKernel,
-    config: Config,
-    arch: str,
-    places: tuple[Path, tuple[Path, ...]],
-    names: tuple[str, ...],
+    kernel: UserKernel, config: Config, arch: str, places: Places, names: Sequence[str]
 ) -> str:
     """The compiler's messages about the parameters of an instance, and about variables."""
     template, (folder, folders) = kernel.template(config), places
@@ -197,138 +190,47 @@ def _fits(argument: np.ndarray | np.generic, parameter: ParameterType) -> bool:
     return kind == parameter.kind and size == parameter.size
 
 
-Places = tuple[Path, tuple[Path, ...]]
-"""The folder of a source, and the folders of headers."""
-
 _COMMENT = re.compile(r"//[^\n]*|/\*.*?\*/", re.DOTALL)
 
 _DECLARED = re.compile(r"\b__constant__\b[^;={]*?(\w+)\s*(?:\[[^]]*\]\s*)*[;={,]")
 
-_INITIALISED = (
-    r"\b__(?:constant|device|managed)__\b[^;{{}}]*\b{name}\s*(?:\[[^]]*\]\s*)*(?:=(?!=)|\{{)"
-)
+_INITIALISED = r"\b__constant__\b[^;{{}}]*\b{name}\s*(?:\[[^]]*\]\s*)*(?:=(?!=)|\{{)"
 
 
-def macros_kept(compile: Compile) -> Compile:
-    """A compiler that raises a `UsageError` if the source changes a tuned macro."""
-
-    def compiled(template: Template, arch: str) -> Program | CompileFailure:
-        outcome = compile(template, arch)
-        if isinstance(outcome, CompileFailure) and (change := override(outcome.log)):
-            raise UsageError(
-                f"{template.kernel}: {change}; take its #define and #undef out of the source, or "
-                "put the #define between #ifndef and #endif"
-            )
-        return outcome
-
-    return compiled
-
-
-def variables_filled(
-    compile: Compile, source: KernelSource, places: Places, filled: Collection[str] = ()
-) -> Compile:
-    """A compiler that raises a `UsageError` if the kernel reads a variable which nothing fills, or
-    if the source has no variable of a `filled` name.
+def check_variables(
+    program: Program, source: KernelSource, places: Places, filled: Collection[str]
+) -> None:
+    """Refuses a kernel that reads a variable which nothing fills, and a `filled` name that is no
+    variable of the source.
 
     An explicit initialiser of zeros looks like none to the compiler, so that the text decides.
+
+    Raises:
+        UsageError: for such a variable.
     """
-    texts = [_COMMENT.sub("", text) for _, text in source.files]
+    kernel, texts = program.template.kernel, [_COMMENT.sub("", text) for _, text in source.files]
+    names = {variable.name for variable in constants(program.cubin)}
     declared = {name for text in texts for name in _DECLARED.findall(text)}
+    for name in filled:
+        if name not in names and name.rpartition("::")[2] not in declared:
+            listed = ", ".join(sorted(names | declared)) or "none"
+            raise UsageError(f"the source of {kernel} has no __constant__ {name}; it has {listed}")
 
     def initialised(name: str) -> bool:
         pattern = re.compile(_INITIALISED.format(name=re.escape(name.rpartition("::")[2])))
         return any(map(pattern.search, texts))
 
-    def compiled(template: Template, arch: str) -> Program | CompileFailure:
-        program = compile(template, arch)
-        if isinstance(program, CompileFailure):
-            return program
-        names = {variable.name for variable in constants(program.cubin)}
-        for name in filled:
-            if name not in names and name.rpartition("::")[2] not in declared:
-                listed = ", ".join(sorted(names | declared)) or "none"
-                raise UsageError(
-                    f"the source of {template.kernel} has no __constant__ {name}; it has {listed}"
-                )
-        missing = {name for name in names if name not in filled and not initialised(name)}
-        if not missing:
-            return program
-        folder, includes = places
-        ptx = compiler.ptx(
-            template, program.arch, sources=folder, includes=includes, symbol=program.symbol
-        )
-        text = "" if isinstance(ptx, CompileFailure) else ptx.decode(errors="replace")
-        for name in unfilled(text, program.symbol):
-            if name in missing:
-                raise UsageError(
-                    f"{template.kernel} reads __constant__ {name}, which nothing fills before a "
-                    "launch, so that it would count as zeros; give its contents, "
-                    f'constants={{"{name}": array}}, or initialise it in the source'
-                )
-        return program
-
-    return compiled
-
-
-_COMMENTS = re.compile(r"//[^\n]*|/\*.*?\*/|^\s*\.(?:loc|file)\b[^\n]*", re.DOTALL | re.MULTILINE)
-
-_VARIABLE = re.compile(
-    r"^[ \t]*(?:\.(?:visible|weak|extern|common)\s+)*\.(const|global)\b[^;={]*?"
-    r"([\w$]+)\s*(?:\[\d*\]\s*)*(=[^;]*)?;",
-    re.MULTILINE,
-)
-
-_FUNCTION = re.compile(r"\.(?:entry|func)\b\s*(?:\([^)]*\)\s*)?([\w$]+)[^;{]*\{")
-
-_WORD = re.compile(r"%?[\w$]+")
-
-
-def unfilled(ptx: str, symbol: str) -> list[str]:
-    """The C++ names of the `__constant__` variables that a kernel reads and no initialiser fills.
-
-    The host fills them by their symbols before a launch; a launch that has only arguments leaves
-    them at zero. A kernel cannot write constant memory, so naming such a variable is reading it.
-    """
-    text = _COMMENTS.sub("", ptx)
-    declared = {match[2]: match for match in _VARIABLE.finditer(text)}
-    initialisers = {name: match[3] for name, match in declared.items() if match[3]}
-    functions = dict(_functions(text))
-    entry = next((name for name in functions if _stable(name) == _stable(symbol)), symbol)
-    reached = _reached(entry, {**functions, **initialisers})
-    return [
-        readable(name)
-        for name, match in declared.items()
-        if match[1] == "const" and name in reached and name not in initialisers
-    ]
-
-
-_UNNAMED = re.compile(r"(\d+)(?=_INTERNAL_|_GLOBAL__N_)")
-
-
-def _stable(symbol: str) -> str:
-    """A symbol without unnamed namespaces, whose names vary from one compilation to the next."""
-    while match := _UNNAMED.search(symbol):
-        symbol = symbol[: match.start()] + symbol[match.end() + int(match[1]) :]
-    return symbol
-
-
-def _functions(text: str) -> Iterator[tuple[str, str]]:
-    """The body of each function by its symbol."""
-    for match in _FUNCTION.finditer(text):
-        depth, end = 1, match.end()
-        for brace in re.compile(r"[{}]").finditer(text, end):
-            depth, end = depth + (1 if brace[0] == "{" else -1), brace.end()
-            if depth == 0:
-                break
-        yield match[1], text[match.end() : end]
-
-
-def _reached(symbol: str, texts: Mapping[str, str]) -> set[str]:
-    """The names that a function mentions, directly or through other functions and initialisers."""
-    reached: set[str] = set()
-    pending = [symbol]
-    while pending:
-        if (name := pending.pop()) not in reached:
-            reached.add(name)
-            pending += _WORD.findall(texts.get(name, ""))
-    return reached
+    missing = {name for name in names if name not in filled and not initialised(name)}
+    if not missing:
+        return
+    folder, includes = places
+    ptx = compiler.ptx(
+        program.template, program.arch, sources=folder, includes=includes, symbol=program.symbol
+    )
+    for name in [] if isinstance(ptx, CompileFailure) else unfilled(ptx, program.symbol):
+        if name in missing:
+            raise UsageError(
+                f"{kernel} reads __constant__ {name}, which nothing fills before a launch, so that "
+                f'it would count as zeros; give its contents, constants={{"{name}": array}}, or '
+                "initialise it in the source"
+            )

@@ -9,28 +9,35 @@ from __future__ import annotations
 import functools
 import re
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from threading import Lock
+from typing import NamedTuple
 
 from autotune import settings
 from autotune.cuda import compiler, nvcc
 from autotune.cuda.program import CompileFailure, Program, source_hash
 from autotune.errors import MissingError, UsageError
 from autotune.families.config import Config
-from autotune.families.plan import Template
-from autotune.records.kernel_record import LAUNCH_MACROS
+from autotune.families.plan import Template, override
+from autotune.records.kernel_record import LAUNCH_MACROS, KernelSource
 from autotune.tuning.pipeline import Compile
-from autotune.user_kernels.checks import Places, macros_kept
+from autotune.user_kernels.checks import Places, check_variables
 from autotune.user_kernels.definition import UserKernel
 from autotune.user_kernels.source import Texts, unpacked
 
 
 @contextmanager
-def compiling(kernel: UserKernel) -> Iterator[tuple[Compile, Callable[[Config], Places]]]:
+def compiling(
+    kernel: UserKernel, constants: Collection[str] | None = None
+) -> Iterator[tuple[Compile, Callable[[Config], Places]]]:
     """Yields a compiler of a kernel's configurations, and a function to the folders of the source
-    and the headers of one."""
+    and the headers of one.
+
+    The compiler raises a `UsageError` if the source changes a tuned macro, or if the kernel reads a
+    variable that neither the source nor the `constants` fill; None leaves variables alone.
+    """
     cache, lock = settings.cache_dir(), Lock()
     hashed = functools.cache(source_hash)  # of a thousand headers with CUB, for each configuration
     folders: dict[Texts, Places] = {}
@@ -44,13 +51,23 @@ def compiling(kernel: UserKernel) -> Iterator[tuple[Compile, Callable[[Config], 
                 return folders[source.files]
 
         def compile(template: Template, arch: str) -> Program | CompileFailure:
-            folder, includes = places(kernel.config_of(template))
+            config = kernel.config_of(template)
+            folder, includes = places(config)
             source = hashed(template.source, directory=folder, includes=includes)
-            return compiler.compile(
+            outcome = compiler.compile(
                 template, arch, cache=cache, sources=folder, includes=includes, source=source
             )
+            if isinstance(outcome, CompileFailure):
+                if change := override(outcome.log):
+                    raise UsageError(
+                        f"{template.kernel}: {change}; take its #define and #undef out of the "
+                        "source, or put the #define between #ifndef and #endif"
+                    )
+            elif constants is not None:
+                check_variables(outcome, kernel.at(config).source, (folder, includes), constants)
+            return outcome
 
-        yield macros_kept(compile), places
+        yield compile, places
 
 
 def with_compiler(kernel: UserKernel, arch: str) -> UserKernel:
@@ -69,7 +86,12 @@ def with_compiler(kernel: UserKernel, arch: str) -> UserKernel:
         return kernel
     host = replace(kernel, source=replace(kernel.source, compiler="nvcc"))
     if (version := nvcc.version()) is None:
-        if remedy := _missing(failure.reason, failure.log):
+        remedy = ""
+        if _HOST.search(failure.log):
+            remedy = f"NVRTC compiles no host code: {nvcc.REMEDY}"
+        elif _CUDA.search(failure.reason):
+            remedy = "for CUDA's headers run `pip install 'tile-autotune[kernels]'`"
+        if remedy:
             raise MissingError(f"{kernel.name}: {failure.reason}; {remedy}")
         return kernel
     if _failure(host, first, arch) is not None and not _HOST.search(failure.log):
@@ -84,9 +106,8 @@ def _failure(kernel: UserKernel, config: Config, arch: str) -> CompileFailure | 
         for place, step in enumerate(kernel.steps):
             outcome = compile(kernel.template(config, place), arch)
             if isinstance(outcome, CompileFailure):
-                own = kernel.at(config)
-                own = replace(own, source=step.of(own.source))
-                if mistake := mistake_in(own, outcome.log):
+                source = step.of(kernel.at(config).source)
+                if mistake := mistake_in(source, kernel.parameters, outcome.log):
                     raise UsageError(f"{step.name}: {mistake}")
                 return outcome
     return None
@@ -109,22 +130,10 @@ _CUDA = re.compile(
 """Headers of CUDA."""
 
 
-def _missing(reason: str, log: str) -> str | None:
-    """Advice to install a package that an error lacks; None if none is known to help."""
-    if _HOST.search(log):
-        return f"NVRTC compiles no host code: {nvcc.REMEDY}"
-    if _CUDA.search(reason):
-        return "for CUDA's headers run `pip install 'tile-autotune[kernels]'`"
-    return None
-
-
-_UNKNOWN = re.compile(r'identifier "(\w+)" is undefined')
-
-
-def mistake_in(kernel: UserKernel, log: str) -> str | None:
+def mistake_in(source: KernelSource, parameters: Collection[str], log: str) -> str | None:
     """The mistake of a call that the compiler's messages reveal, and its remedy."""
-    source, unknown = kernel.source, _UNKNOWN.findall(log)
-    forgotten = [name for name in unknown if name in (*kernel.parameters, *LAUNCH_MACROS)]
+    unknown = re.findall(r'identifier "(\w+)" is undefined', log)
+    forgotten = [name for name in unknown if name in (*parameters, *LAUNCH_MACROS)]
     if forgotten and not source.defines:
         return (
             f"unknown identifier {forgotten[0]} is a parameter: set "
@@ -148,8 +157,7 @@ def mistake_in(kernel: UserKernel, log: str) -> str | None:
     return None
 
 
-@dataclass(frozen=True)
-class Declaration:
+class Declaration(NamedTuple):
     """A kernel in a source: its qualified name, its signature, and whether it is a template."""
 
     name: str

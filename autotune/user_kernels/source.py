@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -74,24 +74,28 @@ def read_files(
     """
     folders = tuple(dict.fromkeys((*folders, *(path.resolve().parent for path in further))))
     if isinstance(source, Path):
-        text, path = _read(source), source.resolve()
-        headers = _reached(text, (path.parent, *folders))
-        for extra in further:
-            if extra.resolve() not in headers:
-                raise UsageError(f"{source} does not include {extra}; include it, or leave it out")
-        root = _common((path.parent, *(header.parent for header in headers)), folders)
-        texts = _relatives({path: text, **headers}, root)
-        used = [folder for folder in (path.parent, *folders) if folder.is_relative_to(root)]
-        return _relative(path, root), texts, _paths(used, root)
-    source = source.removeprefix("\ufeff")
-    file = f"{name.rpartition('::')[2][:LONGEST_NAME]}.cu"
-    headers = _reached(source, folders)
-    if not headers:
-        return file, ((file, source),), ()
-    root = _common([header.parent for header in headers], folders)
-    used = [folder for folder in folders if folder.is_relative_to(root)]
-    texts = (*((file, source),), *_relatives(headers, root, HEADERS))
-    return file, texts, _paths(used, root, HEADERS)
+        path, text, below = source.resolve(), _read(source), ""
+        folders = path.parent, *folders
+    else:
+        path = Path(f"{name.rpartition('::')[2][:LONGEST_NAME]}.cu")
+        text, below = source.removeprefix("\ufeff"), HEADERS
+    headers = _reached(text, folders)
+    for extra in further:
+        if extra.resolve() not in headers:
+            raise UsageError(f"{source} does not include {extra}; include it, or leave it out")
+    parents = [header.parent for header in headers] + [path.parent] * path.is_absolute()
+    if not parents:
+        return path.name, ((path.name, text),), ()
+    used = [folder for folder in folders if any(place.is_relative_to(folder) for place in parents)]
+    root = Path(os.path.commonpath([*parents, *used]))
+
+    def relative(place: Path) -> str:
+        return Path(below, place.relative_to(root)).as_posix()
+
+    file = relative(path) if path.is_absolute() else path.name
+    texts = {file: text} | {relative(header): content for header, content in headers.items()}
+    searched = tuple(relative(folder) for folder in folders if folder.is_relative_to(root))
+    return file, tuple(texts.items()), searched
 
 
 @contextmanager
@@ -131,25 +135,6 @@ def _reached(text: str, folders: Sequence[Path]) -> dict[Path, str]:
         beside = (path.parent, *folders)
         pending += [(inner, beside) for inner in INCLUDE.findall(headers[path])]
     return headers
-
-
-def _common(parents: Iterable[Path], folders: Sequence[Path]) -> Path:
-    """The folder that holds all files, and the folders through which they are included."""
-    parents = [*parents]
-    used = [folder for folder in folders if any(path.is_relative_to(folder) for path in parents)]
-    return Path(os.path.commonpath([*parents, *used]))
-
-
-def _relative(path: Path, root: Path, below: str = "") -> str:
-    return (Path(below) / path.relative_to(root)).as_posix()
-
-
-def _relatives(texts: dict[Path, str], root: Path, below: str = "") -> tuple[tuple[str, str], ...]:
-    return tuple((_relative(path, root, below), text) for path, text in texts.items())
-
-
-def _paths(folders: Iterable[Path], root: Path, below: str = "") -> tuple[str, ...]:
-    return tuple(_relative(folder, root, below) for folder in folders)
 
 
 _NAME = re.compile(r"\s*([A-Za-z_]\w*(?:::[A-Za-z_]\w*)*)\s*(?:<(.*)>\s*)?(\(.*\))?\s*", re.DOTALL)
@@ -215,49 +200,27 @@ def instance_form(name: str, parameters: tuple[str, ...], defines: bool) -> tupl
     return plain, f"{plain}{_WORD.sub(spelt, escaped)}"
 
 
-_HOST_LEVEL = re.compile(r"-O[0-3]")
-"""Options of nvcc for its host compiler; NVRTC always optimises and refuses them."""
-
 # `-DTILE=32`, `-D TILE=32` and `-I/folder`; `--define-macro=TILE=32` and `-arch=sm_80`.
-_SHORT = re.compile(r"-([DUI])[\s=]*(.*)", re.DOTALL)
+_OPTION = re.compile(r"--?([DUI]|[A-Za-z][\w-]*)[\s=]*(.*)", re.DOTALL)
 
-_LONG = re.compile(r"--?([A-Za-z][\w-]*)[\s=]*(.*)", re.DOTALL)
-
-_MACRO = re.compile(r"D|define-macro|U|undefine-macro")
-
-_NESTED = re.compile(r"Xptxas|ptxas-options|Xcompiler|compiler-options")
+_LISTS = "Xptxas", "ptxas-options", "Xcompiler", "compiler-options"
 """Options whose value is a list of options of another tool."""
 
-_VALUED = re.compile(rf"-[DUI]|--?({_NESTED.pattern})")
-"""Options whose value may be an element of its own that begins with `-`, or that join it."""
-
 _REMEDIES = {
-    re.compile(names): remedy
-    for names, remedy in (
-        (
-            "I|include-path|isystem|system-include",
-            "give folders of headers as `include` of `Compilation`, so that changes are noticed",
-        ),
-        ("include|pre-include", "write the #include in the source"),
-        (
-            "arch|code|gencode|generate-code|gpu-(architecture|code|name)",
-            "kernels are compiled for `device`; name another there",
-        ),
-        (
-            "o|odir|output-.*|objtemp|objdir-as-tempdir|keep(-dir)?|save-temps|M+[A-Z]?|.*dependenc.*|"
-            "time|.*time-trace|(create-|use-)?pch(-dir)?",
-            "it reads or writes files beside the kernel; leave it out",
-        ),
-        (
-            "c|dc|dw|cubin|ptx|fatbin|cuda|E|lib|link|shared|dlink|rdc|relocatable-device-code",
-            "it chooses what the compiler makes, which is one kernel here; leave it out",
-        ),
-        (
-            "optf|options-file|ccbin|compiler-bindir|run|clean-targets",
-            "it is about other files than the kernel; leave it out",
-        ),
-    )
+    "I|include-path|isystem|system-include": (
+        "give folders of headers as `include` of `Compilation`, so that changes are noticed"
+    ),
+    "include|pre-include": "write the #include in the source",
+    "arch|code|gencode|generate-code|gpu-(architecture|code|name)": (
+        "kernels are compiled for `device`; name another there"
+    ),
+    "o|odir|output-.*|objtemp|objdir-as-tempdir|keep(-dir)?|save-temps|M+[A-Z]?|.*dependenc.*|"
+    "time|.*time-trace|(create-|use-)?pch(-dir)?|c|dc|dw|cubin|ptx|fatbin|cuda|E|lib|link|shared|"
+    "dlink|rdc|relocatable-device-code|optf|options-file|ccbin|compiler-bindir|run|clean-targets": (
+        "it makes, reads or writes other files than the kernel's; leave it out"
+    ),
 }
+"""The remedy of each refused option, by a pattern of its names."""
 
 
 def check_options(options: Sequence[str], macros: Collection[str]) -> tuple[str, ...]:
@@ -274,45 +237,44 @@ def check_options(options: Sequence[str], macros: Collection[str]) -> tuple[str,
     for option in joined:
         for name, value in _named(option):
             macro = re.split(r"\W", value, maxsplit=1)[0]
-            if _MACRO.fullmatch(name) and macro in macros:
+            if name in ("D", "U", "define-macro", "undefine-macro") and macro in macros:
                 raise UsageError(
                     f"options has {option!r}, and {macro} is tuned; give its values in `parameters`"
                 )
             for names, remedy in _REMEDIES.items():
-                if names.fullmatch(name):
+                if re.fullmatch(names, name):
                     raise UsageError(f"options has {option!r}: {remedy}")
-    return tuple(option for option in joined if not _HOST_LEVEL.fullmatch(option))
+    # NVRTC always optimises, and refuses the levels of nvcc's host compiler.
+    return tuple(option for option in joined if not re.fullmatch("-O[0-3]", option))
 
 
 def _joined(options: Sequence[str]) -> list[str]:
     """Each option with its value in one text."""
+    wrong = UsageError(
+        f"options is {options!r}; give a list of the compiler's options, such as "
+        "['--use_fast_math', '-DN=4096']"
+    )
     if isinstance(options, str) or not hasattr(options, "__iter__"):
-        raise _no_options(options)
+        raise wrong
     joined: list[str] = []
     for option in options:
         if not isinstance(option, str):
-            raise _no_options(options)
-        last = joined[-1] if joined else ""
-        if _VALUED.fullmatch(last) or (last and "=" not in last and not option.startswith("-")):
-            joined[-1] += option if _SHORT.fullmatch(last) else f"={option}"
+            raise wrong
+        name, value = next(_named(joined[-1]), ("", "")) if joined else ("", "")
+        lacking = not value and name in ("D", "U", "I", *_LISTS)
+        if lacking or (name and "=" not in joined[-1] and not option.startswith("-")):
+            joined[-1] += option if name in ("D", "U", "I") else f"={option}"
         elif option.startswith("-"):
             joined.append(option)
         else:
-            raise _no_options(options)
+            raise wrong
     return joined
 
 
 def _named(option: str) -> Iterator[tuple[str, str]]:
     """The name and the value of an option, and of those in its value."""
-    if match := _SHORT.fullmatch(option) or _LONG.fullmatch(option):
+    if match := _OPTION.fullmatch(option):
         name, value = match.groups()
         yield name, value
-        for inner in re.split(r"[,\s]+", value) if _NESTED.fullmatch(name) else ():
+        for inner in re.split(r"[,\s]+", value) if name in _LISTS else ():
             yield from _named(inner)
-
-
-def _no_options(options: object) -> UsageError:
-    return UsageError(
-        f"options is {options!r}; give a list of the compiler's options, such as "
-        "['--use_fast_math', '-DN=4096']"
-    )

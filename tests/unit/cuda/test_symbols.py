@@ -11,7 +11,7 @@ import pytest
 
 from autotune.cuda import compiler
 from autotune.cuda.program import Program
-from autotune.cuda.symbols import constants, placed
+from autotune.cuda.symbols import as_in_cubin, constants, placed, unfilled
 from autotune.families.plan import Template
 
 SOURCE = """
@@ -62,3 +62,18 @@ def test_contents_go_to_the_symbols_of_their_name(program: Program) -> None:
 def test_contents_larger_than_the_variable_are_refused(program: Program) -> None:
     with pytest.raises(ValueError, match="constant hidden is given 5 bytes, the variable has 4"):
         placed(program, {"hidden": np.zeros(5, np.uint8)})
+
+
+def unnamed(stamp: str) -> str:
+    """The symbol of a kernel in an unnamed namespace, as one compilation names it."""
+    name = f"00000000_4_k_cu_{stamp}_16560"
+    return f"_ZN40_INTERNAL_{name}42_GLOBAL__N__{name}1kEPf"
+
+
+def test_names_of_unnamed_namespaces_become_those_of_the_cubin() -> None:
+    ptx = ".const .f32 w;\n.entry {0}(.param {0}_0)\n{{ ld.const.f32 %f1, [w]; }}\n"
+    own, other = (unnamed(stamp) for stamp in ("270fb744", "18ac44e0"))
+    text = ptx.format(own).encode()
+    assert as_in_cubin(text, other) == ptx.format(other).encode()
+    assert as_in_cubin(text, "_Z1kPf") == text
+    assert (unfilled(text, own), unfilled(text, other)) == (["w"], [])

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -11,16 +10,13 @@ import numpy as np
 import pytest
 from support.sample_user_kernels import arguments, kernel
 
-from autotune.cuda import compiler
-from autotune.cuda.program import CompileFailure, Program
+from autotune.cuda import nvcc
+from autotune.cuda.program import Program
 from autotune.cuda.textures import Texture
 from autotune.errors import UsageError
-from autotune.user_kernels.checks import (
-    check_signature,
-    macros_kept,
-    unfilled,
-    variables_filled,
-)
+from autotune.records.kernel_record import CompilerName
+from autotune.user_kernels.checks import check_signature
+from autotune.user_kernels.compilation import compiling
 from autotune.user_kernels.definition import define_kernel
 from autotune.user_kernels.source import Compilation, unpacked
 
@@ -210,6 +206,7 @@ def compiled(
     *,
     macros: bool = True,
     options: Sequence[str] = (),
+    compiler: CompilerName = "nvrtc",
     given: Sequence[str] = (),
     **changes: Any,
 ) -> Program:
@@ -217,14 +214,12 @@ def compiled(
     definition: dict[str, Any] = {
         **{"constraints": None, "grid": 1, "block": 32, "shared": 0},
         **{"parameters": {"TILE": (128,)} if macros else {}, **changes},
-        "compile": Compilation(defines=True, options=options),
+        "compile": Compilation(defines=True, options=options, compiler=compiler),
     }
     kernel = define_kernel(source, definition.pop("name", "k"), **definition)
     *_, config = kernel.combinations()
-    with unpacked(kernel.source, kernel.includes) as (folder, includes):
-        compile = partial(compiler.compile, cache=None, sources=folder, includes=includes)
-        checked = variables_filled(macros_kept(compile), kernel.source, (folder, includes), given)
-        outcome = checked(kernel.source.template(config), "sm_80")
+    with compiling(kernel, given) as (compile, _):
+        outcome = compile(kernel.template(config), "sm_80")
     assert isinstance(outcome, Program), outcome.log
     return outcome
 
@@ -237,12 +232,15 @@ OVERRIDES = {
     "without a warning": "#pragma nv_diag_suppress 47\n#define TILE 64\n",
     "for some values": "#if TILE > 64\n#undef TILE\n#define TILE 64\n#endif\n",
 }
+NVCC = pytest.mark.skipif(nvcc.version() is None, reason="nvcc is not installed")
+COMPILERS = ["nvrtc", pytest.param("nvcc", marks=NVCC)]
 
 
+@pytest.mark.parametrize("compiler", COMPILERS)
 @pytest.mark.parametrize("lines", OVERRIDES.values(), ids=OVERRIDES)
-def test_source_that_sets_a_tuned_macro_is_refused(lines: str) -> None:
+def test_source_that_sets_a_tuned_macro_is_refused(lines: str, compiler: CompilerName) -> None:
     with pytest.raises(UsageError, match="k: the source sets TILE to 64, which is given as 128"):
-        compiled(lines + BODY)
+        compiled(lines + BODY, compiler=compiler)
 
 
 def test_suppressed_warnings_hide_no_override() -> None:
@@ -277,9 +275,13 @@ def test_value_of_any_kind_is_no_override(value: str | float) -> None:
     assert compiled(source, parameters={"TILE": (value,)}).symbol == "k"
 
 
+@pytest.mark.parametrize("compiler", COMPILERS)
 @pytest.mark.parametrize("standard", ["c++11", "c++14", "c++17", "c++20"])
-def test_macros_are_checked_in_every_standard(standard: str) -> None:
-    assert compiled(BODY, options=[f"--std={standard}"]).shared == 4 * 128
+def test_macros_are_checked_in_every_standard(standard: str, compiler: CompilerName) -> None:
+    options = [f"--std={standard}"]
+    assert compiled(BODY, options=options, compiler=compiler).shared == 4 * 128
+    with pytest.raises(UsageError, match="the source sets TILE to 64"):
+        compiled("#define TILE 64\n" + BODY, options=options, compiler=compiler)
 
 
 # Variables
@@ -366,17 +368,6 @@ def test_variable_that_the_caller_fills_is_allowed(
             compiled(source, macros=False)
 
 
-UNNAMED = (
-    "_ZN40_INTERNAL_00000000_4_k_cu_270fb744_1656042_GLOBAL__N__00000000_4_k_cu_270fb744_165601kEPf"
-)
-
-
-def test_kernel_of_an_unnamed_namespace_is_found_again() -> None:
-    ptx = f".const .align 4 .f32 w;\n.entry {UNNAMED}() {{ ld.const.f32 %f1, [w]; }}"
-    assert unfilled(ptx, UNNAMED.replace("270fb744", "18ac44e0")) == ["w"]
-    assert unfilled(ptx, UNNAMED.replace("1kEPf", "1mEPf")) == []
-
-
 def test_one_filled_variable_leaves_the_other_refused() -> None:
     source = reading("__constant__ float v, w;", "x[i] = v + w")
     with pytest.raises(UsageError, match="__constant__ w, which nothing fills"):
@@ -388,10 +379,3 @@ def test_misspelt_constant_lists_those_of_the_file() -> None:
     source = reading(declarations, "x[i] = weights[i]")
     with pytest.raises(UsageError, match="k has no __constant__ wieghts; it has unread, weights"):
         compiled(source, macros=False, given=["wieghts"])
-
-
-def test_failure_to_compile_stays_a_failure() -> None:
-    def broken(template: Any, arch: str) -> CompileFailure:
-        return CompileFailure(template, arch, "k.cu(1): error: no", "log")
-
-    assert isinstance(macros_kept(broken)(None, "sm_80"), CompileFailure)  # type: ignore[arg-type]

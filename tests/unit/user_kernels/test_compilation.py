@@ -238,22 +238,6 @@ def test_overload_is_chosen_by_its_signature(source: str) -> None:
 # Macros
 
 
-OVERRIDES = {
-    "redefined": "#define TILE 64\n",
-    "undefined first": "#undef TILE\n#define TILE 64\n",
-    "extern C only": '#define TILE 64\nextern "C" ',
-}
-
-
-@NVCC
-@pytest.mark.parametrize("std", ["c++11", "c++14", "c++17", "c++20"])
-@pytest.mark.parametrize("lines", OVERRIDES.values(), ids=OVERRIDES)
-def test_override_of_a_macro_is_refused_with_nvcc(lines: str, std: str) -> None:
-    compile = Compilation(defines=True, options=[f"--std={std}"], compiler="nvcc")
-    with pytest.raises(UsageError, match="k: the source sets TILE to 64, which is given as 32"):
-        rows(lines + KERNEL, compile=compile)
-
-
 @NVCC
 def test_override_behind_host_code_is_refused() -> None:
     with pytest.raises(UsageError, match="the source sets TILE to 64"):

@@ -242,7 +242,7 @@ def test_value_may_be_an_element_of_its_own() -> None:
         (["-w", "-D", "TILE=32"], "'-DTILE=32', and TILE is tuned"),
         (["--define-macro", "TILE=32"], "'--define-macro=TILE=32', and TILE is tuned"),
         (["-Xptxas", "-arch=sm_80"], "'-Xptxas=-arch=sm_80': kernels are compiled for"),
-        (["-rdc=true"], "it chooses what the compiler makes"),
+        (["-rdc=true"], "it makes, reads or writes other files"),
     ],
 )
 def test_two_elements_hide_no_refused_option(options: list[str], message: str) -> None:
