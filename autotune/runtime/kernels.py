@@ -454,8 +454,9 @@ def _filled(program: Program, constants: Mapping[str, NDArray[Any]], gpu: Gpu) -
 def _number(name: str, value: Any, place: int) -> int | float | bytes:
     """A number or structure as the driver takes it, in the type of that NumPy name."""
     if name.startswith("struct"):
-        dtype = getattr(value, "dtype", None)
-        if dtype is None or value.shape or dtype_text(dtype) != name:
+        import numpy as np
+
+        if not isinstance(value, np.void) or dtype_text(value.dtype) != name:
             raise ArrayError(
                 f"{word_of(place)} is {value!r}; the kernel takes the NumPy structure {name}"
             )
