@@ -147,7 +147,6 @@ def test_kernel_keeps_a_bounded_number_of_launches(
 
 CONFIG = Config.of("saxpy", {"THREADS": 256, "EACH": 1})
 
-
 GEOMETRY = Geometry((4, 1, 1), (256, 1, 1), 64)
 
 
