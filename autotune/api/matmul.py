@@ -8,9 +8,8 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, cast, overload
 
 from autotune import runtime, settings
-from autotune.cuda.program import CompileFailure
 from autotune.device import Device
-from autotune.errors import AutotuneError, UsageError
+from autotune.errors import UsageError
 from autotune.measure import devices
 from autotune.measure.objective import Objective, time_objective
 from autotune.problem import (
@@ -273,13 +272,12 @@ def _tuned(
     entry: KernelEntry, device: DeviceLike | None, constants: ContentOf | None
 ) -> TunedKernel:
     """A user kernel in a recorded configuration, compiled or taken from the cache, and loaded."""
-    from autotune.cuda import compiler
     from autotune.runtime.kernels import TunedKernel
     from autotune.user_kernels.arguments import call_of, constants_of
-    from autotune.user_kernels.source import unpacked
+    from autotune.user_kernels.source import compiled
 
-    launch = entry.launchable()
-    texts = call_of(launch.call.name, (), constants).constants
+    launch, contents = entry.launchable(), constants_of(constants)
+    texts = call_of(launch.call.name, (), contents).constants
     if texts != launch.call.constants:
         wanted = ", ".join(launch.call.constants) or "none"
         raise UsageError(
@@ -289,23 +287,7 @@ def _tuned(
     own, ordinal = runtime.current().runtime, ordinal_of(device)
     if ordinal is None:
         ordinal = own.driver.current() or 0
-    gpu, plan = own.gpu(ordinal).device, launch.plan(entry.config)
-    programs = []
-    with unpacked(launch.source) as (folder, folders):
-        for step in plan.launches:
-            program = compiler.compile(
-                step.template,
-                gpu.arch,
-                sources=folder,
-                includes=folders,
-                cache=settings.cache_dir(),
-            )
-            if isinstance(program, CompileFailure):
-                raise AutotuneError(
-                    f"{entry.config} does not compile for {gpu.arch}: {program.reason}"
-                )
-            programs.append(program)
-    contents = constants_of(constants)
+    plan, programs = compiled(entry, own.gpu(ordinal).device.arch)
     return TunedKernel(own, ordinal, launch.call, plan, *programs, constants=contents)
 
 

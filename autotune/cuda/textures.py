@@ -125,9 +125,7 @@ class Texture:
         if array.ndim == 1:
             return array.view(np.uint8)
         rows = array.view(np.uint8).reshape(len(array), -1)
-        padded = np.zeros((len(array), self.pitch), np.uint8)
-        padded[:, : rows.shape[1]] = rows
-        return padded.reshape(-1)
+        return np.pad(rows, ((0, 0), (0, self.pitch - rows.shape[1]))).reshape(-1)
 
     def descriptors(self, cuda: Any, address: int) -> tuple[Any, Any]:
         """The arguments of `cuTexObjectCreate` for an array at an address.

@@ -26,7 +26,7 @@ from autotune.measure.objective import HOT, Objective, ObjectiveText, objective_
 from autotune.problem.call import KernelCall
 from autotune.records import KernelRecord, Store
 from autotune.records.kernel_record import KernelEntry, argument_type, determined
-from autotune.user_kernels.source import unpacked
+from autotune.user_kernels.source import compiled, unpacked
 
 
 @dataclass(frozen=True)
@@ -136,17 +136,7 @@ def gather_kernels(
 def _compiled(record: KernelRecord, objective: Objective) -> ExportedKernel:
     entry = record.best_by(objective)
     assert isinstance(entry, KernelEntry)
-    recorded, programs = entry.launchable(), []
-    plan, arch = recorded.plan(entry.config), record.device.arch
-    with unpacked(recorded.source) as (folder, includes):
-        for launch in plan.launches:
-            program = compiler.compile(
-                launch.template, arch, cache=settings.cache_dir(), sources=folder, includes=includes
-            )
-            if isinstance(program, CompileFailure):
-                raise AutotuneError(f"{entry.config} does not compile for {arch}: {program.reason}")
-            programs.append(program)
-    return ExportedKernel(record, entry, plan, tuple(programs))
+    return ExportedKernel(record, entry, *compiled(entry, record.device.arch))
 
 
 _WORD = re.compile(r"[\w:<>*& ]+")

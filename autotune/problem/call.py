@@ -11,6 +11,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from hashlib import sha256
 from math import prod
+from sys import byteorder
 from typing import Any, Literal, NamedTuple, TypedDict
 
 from autotune.problem.precision import ELEMENT_TYPES, ElementType
@@ -20,20 +21,10 @@ Kind = Literal["matrix", "vector", "scales", "number"]
 """A matrix has a pitch and, in a batch, a stride; a vector has one element a column of B; scales
 have the shapes of `Problem.scale_shapes`; a number is alone."""
 
-
 WordType = Literal["pointer", "i64", "f32", "i32"]
-
 
 A_MATRIX, B_MATRIX, C_MATRIX = range(3)
 """Places in `Problem.leading_dimensions`, `stored_rows` and `strides`."""
-
-
-def _always(_: Problem) -> bool:
-    return True
-
-
-def _fp32(_: Problem) -> ElementType:
-    return ELEMENT_TYPES["f32"]
 
 
 @dataclass(frozen=True)
@@ -54,8 +45,8 @@ class Operand:
 
     name: str
     kind: Kind
-    element: Callable[[Problem], ElementType] = _fp32
-    present: Callable[[Problem], bool] = _always
+    element: Callable[[Problem], ElementType] = lambda _: ELEMENT_TYPES["f32"]
+    present: Callable[[Problem], bool] = lambda _: True
     optional: bool = False
     place: int = C_MATRIX
     argument: str = ""
@@ -86,79 +77,33 @@ class Operand:
 
 OPERANDS = (
     Operand(
-        "a",
-        "matrix",
-        element=lambda problem: problem.operand_elements[0],
-        place=A_MATRIX,
-        argument="A",
-        letter="a",
+        "a", "matrix", lambda p: p.operand_elements[0], place=A_MATRIX, argument="A", letter="a"
     ),
     Operand(
-        "b",
-        "matrix",
-        element=lambda problem: problem.operand_elements[1],
-        place=B_MATRIX,
-        argument="B",
-        letter="b",
+        "b", "matrix", lambda p: p.operand_elements[1], place=B_MATRIX, argument="B", letter="b"
     ),
-    Operand(
-        "c",
-        "matrix",
-        element=lambda problem: problem.output_element,
-        argument="out",
-        letter="c",
-    ),
-    Operand(
-        "bias",
-        "vector",
-        element=lambda problem: problem.bias_element,
-        present=lambda problem: problem.has_bias,
-    ),
-    Operand(
-        "scale_a",
-        "scales",
-        present=lambda problem: problem.scale != "none",
-        place=A_MATRIX,
-    ),
-    Operand(
-        "scale_b",
-        "scales",
-        present=lambda problem: problem.scale != "none",
-        place=B_MATRIX,
-    ),
-    Operand(
-        "residual",
-        "matrix",
-        element=lambda problem: problem.output_element,
-        present=lambda problem: problem.has_residual,
-        letter="r",
-    ),
+    Operand("c", "matrix", lambda p: p.output_element, argument="out", letter="c"),
+    Operand("bias", "vector", lambda p: p.bias_element, lambda p: p.has_bias),
+    Operand("scale_a", "scales", present=lambda p: p.scale != "none", place=A_MATRIX),
+    Operand("scale_b", "scales", present=lambda p: p.scale != "none", place=B_MATRIX),
+    Operand("residual", "matrix", lambda p: p.output_element, lambda p: p.has_residual, letter="r"),
     Operand(
         "scale_c",
         "number",
-        present=lambda problem: problem.has_fp8_output,
+        present=lambda p: p.has_fp8_output,
         optional=True,
         argument="scale_result",
         field="scale_result",
     ),
-    Operand(
-        "amax",
-        "number",
-        present=lambda problem: problem.has_fp8_output,
-        optional=True,
-    ),
+    Operand("amax", "number", present=lambda p: p.has_fp8_output, optional=True),
 )
-
 
 BY_NAME: Mapping[str, Operand] = {operand.name: operand for operand in OPERANDS}
 
-
 MATRICES = tuple(operand for operand in OPERANDS if operand.kind == "matrix")
-
 
 FURTHER = OPERANDS[3:]
 """The operands that only some problems have: all but A, B and C."""
-
 
 WORDS: Mapping[str, WordType] = {
     **{operand.name: "pointer" for operand in OPERANDS},
@@ -170,7 +115,6 @@ WORDS: Mapping[str, WordType] = {
 """The words that a launch plan may give as the value of an argument, with their types in C: the
 operands' addresses, the matrices' pitches and strides, the factors, whether B was there before the
 launch, and the scratch memory."""
-
 
 _ABSENT: Mapping[str, float] = dict.fromkeys(WORDS, 0)
 
@@ -299,6 +243,17 @@ def shortened(text: str) -> str:
     """A text, or its hash if it is long."""
     digest = sha256(text.encode()).hexdigest()[:16]
     return text if len(text) <= LONGEST_TEXT else f"#{digest}"
+
+
+def driver_value(number: Any) -> int | float | bytes:
+    """A NumPy number or structure as a plan has it: float16 as its bits, complex numbers and
+    structures as their bytes."""
+    if number.dtype.kind in "cV":
+        return bytes(number.tobytes())
+    if number.dtype.name == "float16":
+        return int.from_bytes(number.tobytes(), byteorder)
+    value: int | float = number.item()
+    return int(value) if isinstance(value, bool) else value
 
 
 TEXTURE = "texture("

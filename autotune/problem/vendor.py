@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable
 from functools import partial
 from typing import Any
@@ -118,6 +119,11 @@ def _int_product(
     torch: Any, a: Any, b: Any, _scale_a: Any, _scale_b: Any, _bias: Any, out: Any
 ) -> object:
     return torch._int_mm(a, b, out=out)
+
+
+def is_instance(array: object, module: str, kind: str) -> bool:
+    """Whether an array is of a class of a module, which may not be imported."""
+    return isinstance(array, getattr(sys.modules.get(module), kind, ()))
 
 
 def obstacle(torch: Any, tensor: Any) -> str | None:

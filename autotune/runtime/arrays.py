@@ -24,7 +24,6 @@ OUTPUT_TYPES = tuple(
 )
 """The names of the element types of C and the bias in the array libraries."""
 
-
 _BYTES = {row.dtype: row.bytes for row in ELEMENT_TYPES.values()}
 
 

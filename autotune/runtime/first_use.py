@@ -24,18 +24,14 @@ from autotune.runtime.launcher import Executable, Gpu
 CHUNK = 2**22
 """Elements that are drawn at a time, which takes some 200 MB of host memory."""
 
-
 UNWRITTEN = 77
 """Stands for NaN among integers."""
-
 
 STREAM = 0
 """The legacy default stream, which a copy to the host waits for."""
 
-
 SCALINGS = ((exact.ALPHA, -1.0), (exact.ALPHA, 0.0))
 """Alpha and beta: with C as an input, and with a C of NaN that must not be read."""
-
 
 PLAIN_SCALINGS = ((1.0, 0.0),)
 """Alpha and beta of problems that have no others."""

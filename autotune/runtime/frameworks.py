@@ -16,7 +16,7 @@ from autotune import settings
 from autotune.errors import ArrayError
 from autotune.problem import SCALE_BLOCK, Problem
 from autotune.problem.integers import ceil_div
-from autotune.problem.vendor import fused, in_place, obstacle, scaled_product
+from autotune.problem.vendor import fused, in_place, is_instance, obstacle, scaled_product
 from autotune.runtime.arrays import ArrayInfo, dense
 
 
@@ -470,14 +470,14 @@ def framework_of(array: Any, name: str, ordinal: Callable[[int], int | None]) ->
     Raises:
         ArrayError: if it is not an array on a GPU, or a tensor without its elements in its memory.
     """
-    if _is_instance(array, "torch", "Tensor"):
+    if is_instance(array, "torch", "Tensor"):
         torch = sys.modules["torch"]
         if (reason := obstacle(torch, array)) is not None:
             raise ArrayError(f"{name} {reason}")
         return Torch(torch)
-    if _is_instance(array, "cupy", "ndarray"):
+    if is_instance(array, "cupy", "ndarray"):
         return CuPy(sys.modules["cupy"])
-    if _is_instance(array, "pycuda.gpuarray", "GPUArray"):
+    if is_instance(array, "pycuda.gpuarray", "GPUArray"):
         return PyCuda(sys.modules["pycuda.gpuarray"], ordinal)
     if hasattr(array, "__cuda_array_interface__"):
         return CudaArrayInterface(ordinal)
@@ -488,8 +488,3 @@ def framework_of(array: Any, name: str, ordinal: Callable[[int], int | None]) ->
         f"{name} is a {kind}, which is not on a CUDA device; give an array of PyTorch, CuPy, "
         "PyCUDA or another with __cuda_array_interface__ or DLPack"
     )
-
-
-def _is_instance(array: Any, module: str, kind: str) -> bool:
-    """Whether an array is of a class of a module, which may not be imported."""
-    return isinstance(array, getattr(sys.modules.get(module), kind, ()))

@@ -24,6 +24,7 @@ from autotune.problem.call import (
     Call,
     KernelCall,
     Operand,
+    driver_value,
     dtype_text,
 )
 from autotune.records.kernel_record import determined, structure_bytes, word_of
@@ -459,22 +460,17 @@ def _number(name: str, value: Any, place: int) -> int | float | bytes:
             raise ArrayError(
                 f"{word_of(place)} is {value!r}; the kernel takes the NumPy structure {name}"
             )
-        return value.tobytes()
-    if name.startswith("complex") and hasattr(value, "__complex__"):
-        import numpy as np
-
-        return bytes(np.dtype(name).type(value).tobytes())
-    if not hasattr(value, "__float__") or getattr(value, "ndim", False):
+        return driver_value(value)
+    number = hasattr(value, "__float__") or isinstance(value, complex)
+    if not number or getattr(value, "ndim", False):
         raise ArrayError(f"{word_of(place)} is {type(value).__name__}; the kernel takes a {name}")
-    if name == "float16":
+    if name == "float16" or name.startswith("complex"):
         import numpy as np
 
-        return int(np.float16(value).view(np.uint16))
-    if name.startswith("float"):
-        return float(value)
-    if int(value) != value:
+        return driver_value(np.dtype(name).type(value))
+    if isinstance(value, complex) or (not name.startswith("float") and int(value) != value):
         raise ArrayError(f"{word_of(place)} is {value!r}; the kernel takes a {name}")
-    return int(value)
+    return float(value) if name.startswith("float") else int(value)
 
 
 def _dtype_of(name: str) -> tuple[str, int]:

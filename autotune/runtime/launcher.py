@@ -410,25 +410,27 @@ class Executable:
                     f"{self.plan.config} has no {row.argument}; leave it out, or tune the problem, "
                     "which finds a kernel that has it"
                 )
-        ordinal = self._gpu.ordinal
         dependents = dependent_launches(self.plan, self._gpu.device, dependent > Dependence.NONE)
         # Scratch memory stays 0 where the plan needs none.
         values = call.words()
         # A launch that copies B comes between what wrote A and the product.
         values["b_ready"] = dependent == Dependence.OF_A and self.plan.product == 0
-        if self.plan.workspace or self.plan.counters:
-            return BoundGemm(ordinal, self._in_scratch(values, dependents), None)
-        with self._gpu.driver.entered(ordinal):  # tensor maps need a current context
-            bound = self._bound(values, dependents)
-        start, single = bound[0] if len(bound) == 1 else (in_order(bound), None)
-        return BoundGemm(ordinal, self._gpu.in_context(start), single)
+        return BoundGemm(self._gpu.ordinal, *self._start(values, dependents))
 
     def bind_words(self, values: Values) -> Enqueue:
         """The plan bound to the values of its words, except for those of scratch memory."""
-        dependents = dependent_launches(self.plan, self._gpu.device)
-        if self.plan.workspace:
-            return self._in_scratch(values, dependents)
-        return self._gpu.in_context(in_order(self._bound(values, dependents)))
+        return self._start(values, dependent_launches(self.plan, self._gpu.device))[0]
+
+    def _start(
+        self, values: Values, dependents: Sequence[bool]
+    ) -> tuple[Enqueue, SingleLaunch | None]:
+        """The function that enqueues all launches, and the launch if it is a single one."""
+        if self.plan.workspace or self.plan.counters:
+            return self._in_scratch(values, dependents), None
+        with self._gpu.driver.entered(self._gpu.ordinal):  # tensor maps need a current context
+            bound = self._bound(values, dependents)
+        start, single = bound[0] if len(bound) == 1 else (in_order(bound), None)
+        return self._gpu.in_context(start), single
 
     def _bound(
         self, values: Values, dependents: Sequence[bool]

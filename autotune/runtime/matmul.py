@@ -39,23 +39,17 @@ from autotune.settings import policy as current_policy
 
 Array = TypeVar("Array")
 
-
 Result = tuple[tuple[int, ...], str | None]
-
 
 Operands = Mapping[str, Any]
 """The arrays of a call by the names of `OPERANDS`; what is absent is left out."""
 
-
 Racer = Callable[[Problem, Device, Objective], object]
 """Races the most promising configurations of a problem that has no record, and records it."""
 
-
 VECTOR = 16  # bytes in the widest vector of a kernel: a plan depends on addresses modulo this only
 
-
 POLICY = CallOptions._fields.index("policy")
-
 
 KEPT_CALLS = 4096  # bound gemms, at about a kilobyte each; when there are more, all are dropped
 

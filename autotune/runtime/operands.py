@@ -416,24 +416,15 @@ def _further_memory(
     if operand.kind == "vector":
         dtype = operand.element(problem).dtype
         return check_vector(info, operand.count(problem), ordinal, dtype)
-    lies = number_memory(info, ordinal)
+    if any(size != 1 for size in info.shape):
+        raise ArrayError(f"{info.name} is {info.shape}; give one number")
+    lies = scale_memory(info, ordinal)
     if not operand.present(problem):
         raise ArrayError(
             f"scale_result and amax are for a result in fp8; this one is "
             f"{problem.output_element.dtype}"
         )
     return lies
-
-
-def number_memory(operand: ArrayInfo, ordinal: int) -> MatrixMemory:
-    """The checked memory of a single number on a device.
-
-    Raises:
-        ArrayError: if it is not one fp32 number on that device.
-    """
-    if any(size != 1 for size in operand.shape):
-        raise ArrayError(f"{operand.name} is {operand.shape}; give one number")
-    return scale_memory(operand, ordinal)
 
 
 def scale_memory(operand: ArrayInfo, ordinal: int, first: str = "A") -> MatrixMemory:

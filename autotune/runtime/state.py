@@ -30,26 +30,19 @@ from autotune.settings import Mode
 
 Find = Callable[[Problem, Device, Objective], Answer | None]
 
-
 Plan = Callable[[Config, Problem, Alignment], LaunchPlan]
 
-
 Compile = Callable[[Template, str], Program | CompileFailure]
-
 
 Reads = Mapping[str, tuple[int, Hashable]]
 """The address and the signature of each operand of a call, by its name in `OPERANDS`."""
 
-
 Tuner = Callable[[Problem, Device], object]
-
 
 AUTO = Mode()
 
-
 # Answers that come from tuning this very problem or a range around it.
 TUNED = ("exact", "range")
-
 
 _PACKAGE = f"{Path(__file__).parents[1]}{os.sep}"
 

@@ -16,10 +16,10 @@ from numpy.typing import NDArray
 from autotune.cuda.textures import Texture
 from autotune.errors import UsageError
 from autotune.families.plan import SCALARS, Argument
-from autotune.problem.call import ArrayText, KernelCall, dtype_text, shortened
-from autotune.problem.vendor import obstacle
-from autotune.records.kernel_record import SCRATCH, VALUE, scratch_word, word_of
-from autotune.user_kernels.results import Array, column_major, in_memory_order
+from autotune.problem.call import ArrayText, KernelCall, driver_value, dtype_text, shortened
+from autotune.problem.vendor import is_instance, obstacle
+from autotune.records.kernel_record import SCRATCH, VALUE, argument_type, scratch_word, word_of
+from autotune.user_kernels.results import Array, in_memory_order
 from autotune.user_kernels.steps import Computed, Scratch
 
 ContentOf = Mapping[str, Any]
@@ -62,7 +62,19 @@ def launch_arguments(arguments: Sequence[object]) -> tuple[Argument, ...]:
     Raises:
         UsageError: as `call_of`.
     """
-    return tuple(_argument(place, argument) for place, argument in enumerate(arguments))
+    return tuple(
+        Argument(argument_type(_text(f"argument {place}", argument)), _value_of(place, argument))
+        for place, argument in enumerate(arguments)
+    )
+
+
+def _value_of(place: int, argument: object) -> str | int | float | bytes:
+    """A number as it is launched, or the word for what has an address or a handle by then."""
+    if isinstance(argument, np.generic):
+        return driver_value(argument)
+    if isinstance(argument, Computed):
+        return 0
+    return scratch_word(place) if isinstance(argument, Scratch) else word_of(place)
 
 
 def _text(where: str, argument: object) -> str:
@@ -70,7 +82,8 @@ def _text(where: str, argument: object) -> str:
         return str(argument)
     if isinstance(argument, np.ndarray):
         _check(where, argument)
-        return str(ArrayText(dtype_text(argument.dtype), argument.shape, column_major(argument)))
+    if isinstance(argument, np.ndarray) or foreign(argument):
+        return str(described(argument, where))
     if isinstance(argument, np.generic) and _legal(argument.dtype):
         return f"{dtype_text(argument.dtype)}={_value(argument)}"
     if isinstance(argument, Scratch):
@@ -79,8 +92,6 @@ def _text(where: str, argument: object) -> str:
         return f"{argument.dtype.name}{VALUE}"
     if isinstance(argument, type) and issubclass(argument, np.generic):
         return f"{np.dtype(argument).name}{VALUE}"
-    if foreign(argument):
-        return str(described(argument, where))
     raise UsageError(
         f"{where} is {argument!r}; give a NumPy array, or one of PyTorch, CuPy or PyCUDA, an "
         "autotune.Texture, or a number or structure with the type of the kernel's parameter, such "
@@ -113,36 +124,6 @@ def _check(where: str, array: Array) -> None:
         )
     if not array.size:
         raise UsageError(f"{where} is an array of shape {array.shape}; give at least an element")
-    if not (array.flags.c_contiguous or array.flags.f_contiguous):
-        raise UsageError(gaps(where, array.shape, array.strides))
-
-
-def gaps(where: str, shape: Sequence[int], strides: Sequence[int]) -> str:
-    """The message about an array with gaps, or in an order that is neither C's nor Fortran's."""
-    return (
-        f"{where} is an array of shape {tuple(shape)} and strides {tuple(strides)}, and a kernel "
-        "is given memory without gaps; copy it in the order that the kernel indexes: "
-        "numpy.ascontiguousarray, where the last index varies fastest, or numpy.asfortranarray, "
-        "where the first does"
-    )
-
-
-def _argument(place: int, argument: object) -> Argument:
-    if isinstance(argument, np.ndarray):
-        return Argument("pointer", word_of(place))
-    if isinstance(argument, Texture):
-        return Argument("u64", word_of(place))
-    if isinstance(argument, Scratch):
-        return Argument("pointer", scratch_word(place))
-    if isinstance(argument, Computed) and argument.dtype is not None:
-        return Argument(SCALARS[argument.dtype.name], 0)
-    assert isinstance(argument, np.generic)
-    name = argument.dtype.name
-    if argument.dtype.kind in "cV":
-        return Argument(argument.dtype.itemsize, argument.tobytes())
-    bits = argument.view(np.uint16) if name == "float16" else argument
-    value = bits.item()
-    return Argument(SCALARS[name], int(value) if isinstance(value, bool) else value)
 
 
 Function = Callable[..., Any]
@@ -158,26 +139,31 @@ def foreign(argument: object) -> bool:
 
 
 def described(argument: Any, where: str = "array") -> ArrayText:
-    """The element type, shape and order of an array of another library.
+    """The element type, shape and order of an array of any library.
 
     Raises:
         UsageError: for an array with gaps; it calls the array `where`.
     """
     shape = tuple(int(size) for size in argument.shape)
-    if _torch_tensor(argument):
-        name, strides = str(argument.dtype).removeprefix("torch."), argument.stride()
+    if is_instance(argument, "torch", "Tensor"):
+        name = str(argument.dtype).removeprefix("torch.")
+        size, strides = 1, argument.stride()  # as if elements were bytes
     else:
         interface = getattr(argument, "__cuda_array_interface__", {})
         dtype = np.dtype(getattr(argument, "dtype", None) or interface["typestr"])
-        name = dtype_text(dtype)
-        steps = getattr(argument, "strides", None) or interface.get("strides")
-        strides = None if steps is None else tuple(step // dtype.itemsize for step in steps)
+        name, size = dtype_text(dtype), dtype.itemsize
+        strides = getattr(argument, "strides", None) or interface.get("strides")
     if strides is None:
         return ArrayText(name, shape)
-    # Flags alone are read of the array, whose elements count as bytes.
-    flags = np.lib.stride_tricks.as_strided(np.empty(1, np.uint8), shape, strides).flags
+    # Only its flags are read, none of its elements.
+    flags = np.lib.stride_tricks.as_strided(np.empty(1, f"V{size}"), shape, strides).flags
     if not (flags.c_contiguous or flags.f_contiguous):
-        raise UsageError(gaps(where, shape, strides))
+        raise UsageError(
+            f"{where} is an array of shape {shape} and strides {tuple(strides)}, and a kernel "
+            "is given memory without gaps; copy it in the order that the kernel indexes: "
+            "numpy.ascontiguousarray, where the last index varies fastest, or "
+            "numpy.asfortranarray, where the first does"
+        )
     return ArrayText(name, shape, flags.f_contiguous and not flags.c_contiguous)
 
 
@@ -191,10 +177,11 @@ def on_host(argument: Any, where: str) -> Any:
     """
     if not foreign(argument):
         return argument
-    if _torch_tensor(argument):
-        if (reason := obstacle(sys.modules["torch"], argument)) is not None:
-            raise UsageError(f"{where} {reason}")
-        described(argument, where)
+    tensor = is_instance(argument, "torch", "Tensor")
+    if tensor and (reason := obstacle(sys.modules["torch"], argument)) is not None:
+        raise UsageError(f"{where} {reason}")
+    fortran = described(argument, where).fortran
+    if tensor:
         try:
             return argument.numpy(force=True)  # carries lazy operations out
         except TypeError as error:
@@ -202,7 +189,6 @@ def on_host(argument: Any, where: str) -> Any:
                 f"{where} is a tensor of {argument.dtype}, which NumPy lacks; give its "
                 "bits: .view(torch.uint16), or .view(torch.uint8) for 8-bit types"
             ) from error
-    fortran = described(argument, where).fortran
     for name in ("get", "copy_to_host"):  # CuPy and PyCUDA; Numba
         if callable(copy := getattr(argument, name, None)):
             return np.asfortranarray(copy()) if fortran else copy()  # CuPy's are in C order
@@ -237,19 +223,11 @@ def _like(argument: Any, host: Any) -> Any:
     """A copy of a NumPy array in the library, and on the device, of an argument."""
     if not foreign(argument):
         return host
-    if _torch_tensor(argument):
+    if is_instance(argument, "torch", "Tensor"):
         return sys.modules["torch"].from_numpy(host).to(argument.device)
-    if _is_instance(argument, "cupy", "ndarray"):
+    if is_instance(argument, "cupy", "ndarray"):
         with argument.device:
             return sys.modules["cupy"].asarray(host)
-    if _is_instance(argument, "pycuda.gpuarray", "GPUArray"):
+    if is_instance(argument, "pycuda.gpuarray", "GPUArray"):
         return sys.modules["pycuda.gpuarray"].to_gpu(host)
     return host
-
-
-def _torch_tensor(argument: object) -> bool:
-    return _is_instance(argument, "torch", "Tensor")
-
-
-def _is_instance(argument: object, module: str, kind: str) -> bool:
-    return isinstance(argument, getattr(sys.modules.get(module), kind, ()))

@@ -14,12 +14,15 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import get_args
 
-from autotune import files
+from autotune import files, settings
+from autotune.cuda import compiler
 from autotune.cuda.nvrtc import cuda_headers
-from autotune.errors import UsageError
+from autotune.cuda.program import CompileFailure, Program
+from autotune.errors import AutotuneError, UsageError
+from autotune.families.plan import LaunchPlan
 from autotune.files import limits
 from autotune.problem.call import LONGEST_NAME
-from autotune.records.kernel_record import INCLUDE, CompilerName, KernelSource
+from autotune.records.kernel_record import INCLUDE, CompilerName, KernelEntry, KernelSource
 from autotune.user_kernels.geometry import ParameterValues
 
 HEADERS = "include"
@@ -106,6 +109,27 @@ def unpacked(
     its own, `further` ones and, if it needs them, those of CUDA."""
     with source.unpacked() as (folder, folders):
         yield folder, (*folders, *further, *(() if source.complete else cuda_headers()))
+
+
+def compiled(entry: KernelEntry, arch: str) -> tuple[LaunchPlan, tuple[Program, ...]]:
+    """The launches of a recorded configuration and their programs, from the cache if it has them.
+
+    Raises:
+        NotFoundError: if the record does not have its source.
+        MissingError: without a compiler.
+        AutotuneError: if a kernel does not compile.
+    """
+    recorded, cache, programs = entry.launchable(), settings.cache_dir(), []
+    plan = recorded.plan(entry.config)
+    with unpacked(recorded.source) as (sources, includes):
+        for launch in plan.launches:
+            program = compiler.compile(
+                launch.template, arch, cache=cache, sources=sources, includes=includes
+            )
+            if isinstance(program, CompileFailure):
+                raise AutotuneError(f"{entry.config} does not compile for {arch}: {program.reason}")
+            programs.append(program)
+    return plan, tuple(programs)
 
 
 def _read(source: Path) -> str:

@@ -147,7 +147,6 @@ def test_kernel_keeps_a_bounded_number_of_launches(
 
 CONFIG = Config.of("saxpy", {"THREADS": 256, "EACH": 1})
 
-
 GEOMETRY = Geometry((4, 1, 1), (256, 1, 1), 64)
 
 
@@ -269,6 +268,7 @@ def test_grid_serves_arrays_of_other_shapes(case: Case) -> None:
         ),
         (1, np.zeros(N, np.float32), "argument 1 is a numpy.ndarray, which is not on a CUDA"),
         (2, "x", "argument 2 is str; the kernel takes a float32"),
+        (2, 1j, "argument 2 is 1j; the kernel takes a float32"),
         (3, 0.5, "argument 3 is 0.5; the kernel takes a int32"),
         (3, 2**31, "a number of saxpy.* does not fit"),
     ],
@@ -384,14 +384,17 @@ def seen(monkeypatch: pytest.MonkeyPatch, case: Case) -> list[Any]:
     return launches
 
 
-def test_values_of_many_bytes_reach_the_kernel(case: Case, seen: list[Any]) -> None:
+@pytest.mark.parametrize("number", [1 + 2j, 2.5, 3, np.complex128(1j)])
+def test_values_of_many_bytes_reach_the_kernel(
+    case: Case, seen: list[Any], number: complex
+) -> None:
     point = np.array((3, 0.5), POINT)[()]
     x = case.matrix(N)
     texture = Texture(np.zeros(4, np.float32))
     kernel = loaded_with(case, x, point, np.complex64(1), texture)
     other = np.array((4, 1.5), POINT)[()]
-    kernel(Interface(x), other, 1 + 2j, 77)
-    words = (value.tobytes()[:8] for value in (other, np.complex64(1 + 2j)))
+    kernel(Interface(x), other, number, 77)
+    words = (value.tobytes()[:8] for value in (other, np.complex64(number)))
     first, second = (int.from_bytes(word, "little", signed=True) for word in words)
     assert seen == [(x.ctypes.data, first, second, 77)]
 

@@ -31,13 +31,11 @@ M, N, K = 5, 7, 300
 
 SHAPES: dict[str, tuple[int, ...]] = {"tensor": (1,), "row": (N,), "block": (1, 3)}
 
-
 TYPES = {
     "f8": ("float8_e4m3fn", "e4m3"),
     "f8e5": ("float8_e4m3fn", "e5m2"),
     "i8": ("int8", "i8"),
 }
-
 
 NO_BLOCKS = ("i8", "block")
 

@@ -33,12 +33,9 @@ from autotune.user_kernels.workload import unverified, with_results
 
 F4 = np.float32
 
-
 POINT = np.dtype([("tag", "i1"), ("at", "f8")], align=True)
 
-
 FLOAT3 = np.dtype([(axis, F4) for axis in "xyz"])
-
 
 NESTED = np.dtype([("from", POINT), ("weights", F4, (2, 3))], align=True)
 
