@@ -76,8 +76,8 @@ def as_in_cubin(ptx: bytes, symbol: str) -> bytes:
     wanted = unnamed(symbol)
     for entry in re.findall(rb"\.entry\s+([\w$]+)", ptx):
         if len(own := unnamed(entry.decode())) == len(wanted):
-            for name, other in zip(own, wanted, strict=True):
-                ptx = ptx.replace(name, other)
+            for name, replacement in zip(own, wanted, strict=True):
+                ptx = ptx.replace(name, replacement)
     return ptx
 
 
