@@ -30,8 +30,7 @@ if TYPE_CHECKING:
     from autotune import torch as torch
     from autotune.api.kernels import best_kernel, kernel_occupancy, tune_kernel
     from autotune.api.lookups import best, choose, fingerprint, list_records, table
-    from autotune.api.matmul import kernel, matmul, policy, warmup
-    from autotune.api.operands import interleave, quantize
+    from autotune.api.matmul import interleave, kernel, matmul, policy, quantize, warmup
     from autotune.api.shapes import Shapes
     from autotune.api.tune import tune
     from autotune.cuda.textures import Texture
@@ -106,13 +105,13 @@ _HOMES = {
     "best_kernel": "api.kernels",
     "choose": "api.lookups",
     "fingerprint": "api.lookups",
-    "interleave": "api.operands",
+    "interleave": "api.matmul",
     "kernel": "api.matmul",
     "kernel_occupancy": "api.kernels",
     "list_records": "api.lookups",
     "matmul": "api.matmul",
     "policy": "api.matmul",
-    "quantize": "api.operands",
+    "quantize": "api.matmul",
     "table": "api.lookups",
     "tune": "api.tune",
     "tune_kernel": "api.kernels",
