@@ -190,11 +190,10 @@ class SearchSpace:
         """The configurations as points of a unit cube, one a row."""
         return np.hstack([np.empty((self.count, 0)), *(axis.columns for axis in self.axes)])
 
-    @cached_property
-    def oddities(self) -> tuple[npt.NDArray[np.float64], list[int]]:
-        """Further columns, which tell single values apart, and the number that belong together."""
-        parts = [part for axis in self.axes for part in (axis.twos, axis.singles) if part.size]
-        return np.hstack([np.empty((self.count, 0)), *parts]), [part.shape[1] for part in parts]
+    @property
+    def oddities(self) -> list[npt.NDArray[np.float64]]:
+        """Further columns, which tell single values apart; those of an array belong together."""
+        return [part for axis in self.axes for part in (axis.twos, axis.singles) if part.size]
 
     @cached_property
     def families(self) -> Codes:
