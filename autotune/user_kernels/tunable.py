@@ -251,18 +251,18 @@ class KernelTunable(Tunable[KernelRecord]):
             codes = sha256(configs.codes.tobytes()).hexdigest()
             hashed = self.kernel.parameters, codes, _ranked(plain, places), _ranked(values, varied)
         source = self.kernel.source
-        parts: tuple[object, ...] = (sources, source.form, str(self.call), hashed)
+        parts: list[object] = [sources, source.form, str(self.call), hashed]
         if source.defines or source.options:
-            parts = (*parts, source.defines, source.options)
-        parts = (*parts, *map(astuple, self.kernel.recorded))
+            parts += source.defines, source.options
+        parts += map(astuple, self.kernel.recorded)
         if self.metered:
-            parts = (*parts, "every trial with its energy")
-        if self.verified:
+            parts.append("every trial with its energy")
+        if self.verified == NOT_VERIFIED:
+            parts.append(NOT_VERIFIED)
+        elif self.verified:
             first = self.verified.startswith(f"{self.kinds}:") or not self.kernel.parameters
-            by = "the first configuration" if first else self.verified
-            parts = (
-                *parts,
-                self.verified if self.verified == NOT_VERIFIED else f"verified against {by}",
+            parts.append(
+                f"verified against {'the first configuration' if first else self.verified}"
             )
         return sha256(json.dumps(parts).encode()).hexdigest()
 
