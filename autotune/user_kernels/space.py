@@ -36,7 +36,7 @@ list."""
 MOST = 2_000_000
 """Legal configurations."""
 MOST_WALKED = 100_000_000
-"""Combinations of some parameters that are checked: texts take about 10 s for them."""
+"""Combinations of some parameters that are checked: texts take about 40 s for them."""
 IN_ORDER = 250_000
 """Combinations up to which the order of the constraints is that in which they are checked."""
 
