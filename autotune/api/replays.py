@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Collection
 from dataclasses import dataclass, replace
 from hashlib import sha256
 
@@ -71,10 +71,10 @@ class RecordedTunable(KernelTunable):
         return sha256(f"recorded {sources}".encode()).hexdigest()
 
     def candidates(
-        self, runner: Runner, unsafe: Callable[[Config], bool], *, ranked: int | None
+        self, runner: Runner, barred: Collection[Config], *, ranked: int | None
     ) -> Candidates:
         """The recorded configurations."""
-        del runner, unsafe, ranked
+        del runner, barred, ranked
         return Candidates((), self.recorded, {})
 
     def _launch(self, config: Config) -> None:

@@ -4,7 +4,7 @@ suggest."""
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import chain, islice, zip_longest
@@ -73,10 +73,10 @@ class Contenders:
         """The first round, the most promising first."""
         return self.configs[: self.count]
 
-    def without(self, barred: Callable[[Config], bool]) -> Contenders:
+    def without(self, barred: Collection[Config]) -> Contenders:
         """The contenders without barred candidates; the next candidates take their places in the
         first round."""
-        return replace(self, configs=tuple(each for each in self.configs if not barred(each)))
+        return replace(self, configs=tuple(each for each in self.configs if each not in barred))
 
     def of_families(self, names: Collection[str]) -> Contenders:
         """The contenders of some families alone."""

@@ -182,7 +182,7 @@ class _Round:
             why = _illegal(config, self._record, self._runner)
             if why is not None:
                 self._failed[config] = Failure("resources", why)
-            elif barred(config):
+            elif config in barred:
                 self._failed[config] = Failure("quarantined", "it crashed or hung before")
             else:
                 yield config

@@ -78,16 +78,6 @@ class Trial:
         )
 
 
-@dataclass(frozen=True)
-class Barred:
-    """Whether a configuration is one of some that must not be tried."""
-
-    configs: frozenset[Config] = frozenset()
-
-    def __call__(self, config: Config) -> bool:
-        return config in self.configs
-
-
 class Quarantine:
     """The store's quarantine for kernels of some sources: other sources may have fixed a kernel.
 
@@ -99,7 +89,7 @@ class Quarantine:
         self._live = evidence == "measured"
         self._source = source
 
-    def barred(self) -> Barred:
+    def barred(self) -> frozenset[Config]:
         """The quarantined configurations."""
         barred: set[Config] = set()
         for key in self._store.quarantined(self._device) if self._live else ():
@@ -107,7 +97,7 @@ class Quarantine:
                 config = Config.parse(key.rpartition("@")[0])
                 if self._key(config) == key:
                     barred.add(config)
-        return Barred(frozenset(barred))
+        return frozenset(barred)
 
     def note(self, tunable: object, config: Config, failure: Failure) -> None:
         """Quarantines a configuration if its failure endangers the device.

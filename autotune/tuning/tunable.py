@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from hashlib import sha256
 from typing import ClassVar, Generic, TypeVar
@@ -101,9 +101,9 @@ class Tunable(ABC, Generic[R_co]):
 
     @abstractmethod
     def candidates(
-        self, runner: Runner, unsafe: Callable[[Config], bool], *, ranked: int | None
+        self, runner: Runner, barred: Collection[Config], *, ranked: int | None
     ) -> Candidates:
-        """The configurations that the runner can measure, at least one; `unsafe` ones count as
+        """The configurations that the runner can measure, at least one; `barred` ones count as
         rejected, as quarantined. A model ranks `ranked` of each kind, evenly spread, or all.
 
         Raises:
@@ -199,9 +199,9 @@ class GemmTunable(Tunable[Record]):
         return "+".join(families_of(self.family, self.problem))
 
     def candidates(
-        self, runner: Runner, unsafe: Callable[[Config], bool], *, ranked: int | None
+        self, runner: Runner, barred: Collection[Config], *, ranked: int | None
     ) -> Candidates:
-        """The configurations that the runner can measure; `unsafe` ones count as quarantined.
+        """The configurations that the runner can measure; `barred` ones count as quarantined.
 
         The cost model ranks `ranked` of each family, evenly spread, or all.
 
@@ -214,7 +214,7 @@ class GemmTunable(Tunable[Record]):
         for name in families_of(self.family, self.problem):
             legal = self.legal(runner, name)
             rejected.update(legal.rejected)
-            safe = [config for config in legal.configs if not unsafe(config)]
+            safe = [config for config in legal.configs if config not in barred]
             if len(safe) < len(legal.configs):
                 rejected["quarantined"] += len(legal.configs) - len(safe)
             most = len(safe) + 1 if ranked is None else ranked
@@ -312,7 +312,7 @@ class QuickTunable(GemmTunable):
         return f"quick-{sha256(texts.encode()).hexdigest()[:12]}"
 
     def candidates(
-        self, runner: Runner, unsafe: Callable[[Config], bool], *, ranked: int | None
+        self, runner: Runner, barred: Collection[Config], *, ranked: int | None
     ) -> Candidates:
         """The configurations that are not quarantined.
 
@@ -320,7 +320,7 @@ class QuickTunable(GemmTunable):
             AutotuneError: if none is left.
         """
         del ranked
-        safe = tuple(config for config in self.raced.configs if not unsafe(config))
+        safe = tuple(config for config in self.raced.configs if config not in barred)
         quarantined = len(self.raced.configs) - len(safe)
         if not safe:
             raise AutotuneError(

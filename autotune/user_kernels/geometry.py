@@ -127,9 +127,7 @@ Divisor = Factor | Sequence[Factor] | Callable[[ParameterValues], SupportsIndex]
 """The extent of a block along an axis of the problem: a parameter or another text, a number, a
 product of several, or a function of the parameters."""
 
-AXES = "xyz"
-
-BLOCK = tuple(f"block_size_{axis}" for axis in AXES)
+BLOCK = ("block_size_x", "block_size_y", "block_size_z")
 """Parameters that are the threads of a block where nothing else says so."""
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from math import prod
 from types import MappingProxyType
@@ -35,7 +36,7 @@ list."""
 MOST = 2_000_000
 """Legal configurations."""
 MOST_WALKED = 100_000_000
-"""Combinations of some parameters that are checked: texts take about 10 s for them."""
+"""Combinations of some parameters that are checked: texts take about 40 s for them."""
 IN_ORDER = 250_000
 """Combinations up to which the order of the constraints is that in which they are checked."""
 
@@ -160,6 +161,13 @@ def legal_space(
     return _Enumeration(family, parameters, constraints).space()
 
 
+BLOCK = 2**18
+"""Combinations that are checked at once."""
+
+SAMPLE = 64
+"""Combinations of a block on which an early check has to find one to go on."""
+
+
 class _MisplacedError(Exception):
     """A constraint was checked too early: it reads more parameters, or it fails."""
 
@@ -171,7 +179,7 @@ class _UnsetError(BaseException):
 class _Enumeration:
     """An enumeration of legal combinations.
 
-    A block of combinations is an array of codes, a column for each and a row for each parameter
+    A block of combinations is an array of codes, a row for each and a column for each parameter
     that is set. A walk ends where a constraint turns out to read a parameter that is not set, and
     another begins.
     """
@@ -189,11 +197,9 @@ class _Enumeration:
             for part in getattr(predicate, "parts", [predicate])
         ]
         self._sizes = {name: len(values) for name, values in parameters.items()}
-        arrays = {name: np.array(values) for name, values in parameters.items()}
-        self._firsts = {name: values[0] for name, values in parameters.items()}
-        self._numbers = {name: array for name, array in arrays.items() if array.dtype.kind in "if"}
         # The parameters that each constraint reads, as far as they are known, in that order.
-        self._reads = [dict.fromkeys(getattr(part, "reads", ())) for _, part in self._constraints]
+        first = ConfigTable(family, parameters, np.zeros((1, len(parameters)), np.uint8))
+        self._reads = [_reads(predicate, first) for _, predicate in self._constraints]
         # The constraints that are checked after all in front of them.
         in_order = prod(self._sizes.values()) <= IN_ORDER
         self._waiting = set(range(len(self._reads)) if in_order else ())
@@ -203,15 +209,15 @@ class _Enumeration:
         while True:
             self._plan()
             try:
-                blocks = [*self._walk(np.zeros((0, 1), np.uint8))]
+                blocks = [*self._walk(np.zeros((1, 0), np.uint8))]
                 break
             except _MisplacedError:
                 continue
-        codes = np.hstack([np.zeros((len(self._order), 0), np.uint8), *blocks])
-        codes = codes[[self._order.index(name) for name in self._parameters]]
-        if len(codes):
-            codes = codes[:, np.lexsort(codes[::-1])]
-        configs = ConfigTable(self._family, self._parameters, codes.T)
+        codes = np.vstack([np.zeros((0, len(self._order)), np.uint8), *blocks])
+        codes = codes[:, [self._order.index(name) for name in self._parameters]]
+        if self._order:
+            codes = codes[np.lexsort(codes.T[::-1])]
+        configs = ConfigTable(self._family, self._parameters, codes)
         return LegalSpace(configs, self._rejected, self._examples)
 
     def _plan(self) -> None:
@@ -223,16 +229,17 @@ class _Enumeration:
         order: dict[str, None] = {}
         pending = [*range(len(self._reads))]
         self._checks: list[list[tuple[int, bool]]] = [[] for _ in range(len(self._sizes) + 1)]
+
+        def combinations(place: int) -> int:
+            return prod(self._sizes[name] for name in self._reads[place] if name not in order)
+
         while pending:
-            ready = [
-                place for place in pending if place == pending[0] or place not in self._waiting
-            ]
-            missing = [self._reads[place].keys() - order.keys() for place in ready]
-            counts = [prod(self._sizes[name] for name in names) for names in missing]
-            place = ready[counts.index(min(counts))]
+            ready = (each for each in pending if each == pending[0] or each not in self._waiting)
+            place = min(ready, key=combinations)
             pending.remove(place)
+            text = isinstance(self._constraints[place][1], Expression)
             for name in [name for name in self._reads[place] if name not in order]:
-                if place not in self._waiting:
+                if not text and place not in self._waiting:
                     self._checks[len(order)].append((place, True))
                 order[name] = None
             self._checks[len(order)].append((place, False))
@@ -241,8 +248,8 @@ class _Enumeration:
     def _walk(self, block: Codes) -> Iterator[Codes]:
         """The legal combinations that continue those of a block."""
         block = self._allowed(block)
-        if len(block) == len(self._order):
-            self._legal += block.shape[1]
+        if block.shape[1] == len(self._order):
+            self._legal += len(block)
             if self._legal > MOST:
                 raise UsageError(
                     f"more than {MOST:,} configurations fulfil all constraints; give fewer values, "
@@ -250,81 +257,66 @@ class _Enumeration:
                 )
             yield block
             return
-        size = self._sizes[self._order[len(block)]]
+        size = self._sizes[self._order[block.shape[1]]]
         step = max(1, BLOCK // size)
-        for start in range(0, block.shape[1], step):
-            part = block[:, start : start + step]
-            values = np.tile(np.arange(size, dtype=np.uint8), part.shape[1])
-            yield from self._walk(np.vstack([np.repeat(part, size, axis=1), values]))
+        for start in range(0, len(block), step):
+            part = block[start : start + step]
+            values = np.tile(np.arange(size, dtype=np.uint8), len(part))
+            yield from self._walk(np.column_stack([np.repeat(part, size, axis=0), values]))
 
     def _allowed(self, block: Codes) -> Codes:
         """The combinations that the constraints of their level allow; counts the others."""
-        self._walked += block.shape[1]
+        self._walked += len(block)
         if self._walked > MOST_WALKED:
             raise UsageError(
                 f"more than {MOST_WALKED:,} combinations of some parameters were checked; give "
                 "fewer values, or constraints that read fewer parameters"
             )
-        for place, early in self._checks[len(block)]:
-            if not block.shape[1]:
-                break
+        level = block.shape[1]
+        for place, early in self._checks[level]:
+            if early and len(block) > SAMPLE:
+                sample = block[:: len(block) // SAMPLE]
+                if self._fulfilled(place, sample, early).all():
+                    continue
             fulfilled = self._fulfilled(place, block, early)
             if not fulfilled.all():
-                reason, broken = self._constraints[place][0], block[:, ~fulfilled]
-                below = prod(self._sizes[name] for name in self._order[len(block) :])
-                self._rejected[reason] += broken.shape[1] * below
-                self._examples.setdefault(reason, self._config(broken[:, 0]))
-                block = block[:, fulfilled]
+                reason, broken = self._constraints[place][0], block[~fulfilled]
+                below = prod(self._sizes[name] for name in self._order[level:])
+                self._rejected[reason] += len(broken) * below
+                self._examples.setdefault(reason, self._config(broken[0]))
+                block = block[fulfilled]
         return block
 
     def _fulfilled(self, place: int, block: Codes, early: bool) -> NDArray[np.bool_]:
-        """Whether each combination fulfils a constraint, asked once for those alike in what it
-        reads. An early check, before all of that is set, finds those that never will."""
-        predicate, numbers = self._constraints[place][1], self._numbers
-        if isinstance(predicate, Expression) and numbers.keys() >= {*predicate.reads}:
-            if early:
-                return np.ones(block.shape[1], bool)
-            codes = {name: block[self._order.index(name)] for name in predicate.reads}
-            results = predicate.vectorised({name: numbers[name][codes[name]] for name in codes})
-            if results is not None:
-                return np.broadcast_to(results, block.shape[1:])
-        if early and block.shape[1] > SAMPLE:
-            sample = block[:, :: block.shape[1] // SAMPLE]
-            if self._asked(place, sample, early).all():
-                return np.ones(block.shape[1], bool)
-        return self._asked(place, block, early)
+        """Whether each combination fulfils a constraint. An early check, before all that it reads
+        is set, finds those that never will."""
+        predicate, reads = self._constraints[place][1], self._reads[place]
+        order, known = self._order[: block.shape[1]], len(reads)
+        table = ConfigTable(self._family, {name: self._parameters[name] for name in order}, block)
+        if isinstance(predicate, Expression):
+            firsts, groups = _grouped(table, reads)
+            results = list[bool]()
+            try:
+                for values in _rows(table, firsts, reads):
+                    results.append(bool(predicate.function(*values)))
+            except Exception:
+                self._fails(place, block[firsts[len(results)]])
+            return np.array(results, bool)[groups]
 
-    def _asked(self, place: int, block: Codes, early: bool) -> NDArray[np.bool_]:
-        """The answers of a constraint as a function; true for what an early check cannot tell."""
-        predicate, unset = self._constraints[place][1], self._order[len(block) :]
-        while True:
-            reads = [name for name in self._order[: len(block)] if name in self._reads[place]]
-            values = [self._parameters[name] for name in reads]
-            codes = block[[self._order.index(name) for name in reads]]
-            columns, groups = grouped(codes, [self._sizes[name] for name in reads])
-            observed = Observed(self._firsts, unset=unset if early else ())
-            view, results = MappingProxyType(observed), np.ones(len(columns), bool)
-            for index, row, code, complete in _changes(codes[:, columns]):
-                if row >= 0:
-                    observed[reads[row]] = values[row][code]
-                if not complete:
-                    continue
-                try:
-                    results[index] = bool(predicate(view))
-                except _UnsetError:
-                    continue
-                except Exception:
-                    if early:
-                        continue
-                    if observed.missed:
-                        break
-                    self._fails(place, block[:, columns[index]])
-                    raise
-            if not observed.missed:
-                return np.asarray(results[groups])
-            self._reads[place] |= observed.missed
-            if not observed.missed.keys() <= {*self._order[: len(block)]}:
-                raise _MisplacedError
+        def asked(values: Observed) -> bool:
+            try:
+                return bool(predicate(MappingProxyType(values)))
+            except _UnsetError:
+                return True
+            except Exception:
+                if not early:
+                    self._fails(place, block[values.row])
+                return True
+
+        groups, answers = _called(asked, table, reads, self._parameters)
+        if not {*[*reads][known:]} <= {*order}:
+            raise _MisplacedError
+        return np.array(answers, bool)[groups]
 
     def _fails(self, place: int, codes: Codes) -> None:
         """Lets a constraint wait for those in front of it, which may reject what it fails for.
@@ -336,7 +328,7 @@ class _Enumeration:
             self._waiting.add(place)
             raise _MisplacedError
         reason, predicate = self._constraints[place]
-        evaluate(f"constraint {reason!r}", lambda p: bool(predicate(p)), self._config(codes))
+        evaluate(f"constraint {reason!r}", predicate, self._config(codes))
 
     def _config(self, codes: Codes) -> Config:
         """The first configuration with these values of the parameters that are set."""
@@ -345,102 +337,62 @@ class _Enumeration:
         return Config(self._family, tuple(pairs))
 
 
-BLOCK = 2**18
-"""Combinations that are checked at once."""
-
-SAMPLE = 64
-"""Combinations of a block on which an early check has to find one to go on."""
-
-
-def _changes(codes: Codes) -> Iterable[tuple[int, int, int, bool]]:
-    """The changes from each column to the next: its index, a row with its new code, and whether the
-    column has no further change. Without rows the row is -1."""
-    if not len(codes):
-        return [(0, -1, 0, True)]
-    changed = np.ones(codes.shape, bool)
-    changed[:, 1:] = codes[:, 1:] != codes[:, :-1]
-    columns, rows = np.nonzero(changed.T)
-    complete = np.append(columns[1:] != columns[:-1], True)
-    lists = columns, rows, codes[rows, columns], complete
-    return zip(*(own.tolist() for own in lists), strict=True)
-
-
-def grouped(codes: Codes, sizes: Sequence[int]) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
-    """The first index of each different column, and for each column the number of its group.
-
-    Args:
-        codes: the columns.
-        sizes: for each row, the number of its codes.
-    """
-    ranks, count = np.zeros(codes.shape[1], np.int64), 1
-    for row, size in zip(codes, sizes, strict=True):
-        if count * size > 2**62:
-            ranks = np.unique(ranks, return_inverse=True)[1]
-            count = codes.shape[1]
-        ranks, count = ranks * size + row, count * size
-    return np.unique(ranks, return_index=True, return_inverse=True)[1:]
-
-
 class Observed(dict[str, Value]):
-    """Values of parameters. One that is read and lacking comes from `defaults` and is noted as
-    missed, or raises an `_UnsetError` if its name is among `unset`."""
+    """The values in a row of a table, which notes in `reads` those that it lacks when they are
+    read. Reading one of `names` that is not in the table raises an `_UnsetError`."""
 
-    def __init__(
-        self,
-        defaults: Mapping[str, Value],
-        names: Iterable[str] = (),
-        unset: Collection[str] = (),
-    ) -> None:
-        super().__init__((name, defaults[name]) for name in names)
-        self._defaults, self._unset = defaults, unset
-        self.missed: dict[str, None] = {}
+    # Those of a dict would see only what was read.
+    get, keys, values, items = Mapping.get, Mapping.keys, Mapping.values, Mapping.items  # type: ignore[assignment]
+
+    def __init__(self, table: ConfigTable, names: Collection[str], reads: dict[str, None]) -> None:
+        self._table, self._names, self._reads = table, names, reads
+        self.row = 0
 
     def __missing__(self, name: str) -> Value:
-        if name in self._unset:
+        if name not in self._names:
+            raise KeyError(name)
+        self._reads[name] = None
+        if name not in self._table.values:
             raise _UnsetError
-        value = self._defaults[name]
-        self.missed[name] = None
-        return value
+        config: Config = self._table[self.row]
+        return config.values[name]
 
     def __iter__(self) -> Iterator[str]:
-        return iter(self._defaults)
+        return iter(self._names)
 
     def __len__(self) -> int:
-        return len(self._defaults)
+        return len(self._names)
 
     def __contains__(self, name: object) -> bool:
-        return name in self._defaults
+        return name in self._names
 
     def __or__(self, values: Any) -> Any:
         return self.copy() | values
-
-    def get(self, name: str, default: object = None) -> Any:
-        return self[name] if name in self._defaults else default
-
-    def keys(self) -> Any:
-        return self._defaults.keys()
-
-    def values(self) -> Any:
-        return self.copy().values()
-
-    def items(self) -> Any:
-        return self.copy().items()
 
     def copy(self) -> dict[str, Value]:
         return {name: self[name] for name in self}
 
 
-class _ObservedConfig(Config):
-    """A configuration that notes which of its values are read."""
+def _reads(predicate: Predicate, first: ConfigTable) -> dict[str, None]:
+    """The parameters that a text names, or that a function reads of the first combination."""
+    if isinstance(predicate, Expression):
+        return dict.fromkeys(predicate.reads)
+    reads = dict[str, None]()
+    with suppress(Exception):
+        predicate(MappingProxyType(Observed(first, first.values, reads)))
+    return reads
 
-    def __init__(self, config: Config, names: Iterable[str]) -> None:
+
+class _ObservedConfig(Config):
+    """A configuration whose values are observed."""
+
+    def __init__(self, config: Config, values: Observed) -> None:
         super().__init__(config.family, config.params)
-        self.__dict__["_observed"] = Observed(dict(config.params), names)
+        self.__dict__["_observed"] = values
 
     @property
-    def values(self) -> Observed:
-        observed: Observed = self.__dict__["_observed"]
-        return observed
+    def values(self) -> Any:
+        return self.__dict__["_observed"]
 
 
 def results_of(
@@ -448,15 +400,48 @@ def results_of(
 ) -> tuple[NDArray[np.intp], list[T]]:
     """Calls a function once for all configurations alike in the values that it reads. Returns for
     each configuration the index of its result, and the results."""
-    sizes, reads = [*map(len, configs.values.values())], set[str]()
-    while True:
-        rows = [row for row, name in enumerate(configs.values) if name in reads]
-        firsts, groups = grouped(configs.codes[:, rows].T, [sizes[row] for row in rows])
-        results, missed = dict[int, T](), set[str]()
-        for group in np.argsort(firsts).tolist():
-            config = _ObservedConfig(configs[firsts[group]], reads)
-            results[group] = function(config)
-            missed |= config.values.missed.keys()
-        if not missed:
-            return groups, [results[group] for group in range(len(firsts))]
-        reads |= missed
+
+    def called(values: Observed) -> T:
+        return function(_ObservedConfig(configs[values.row], values))
+
+    return _called(called, configs, {}, configs.values)
+
+
+def _called(
+    function: Callable[[Observed], T],
+    table: ConfigTable,
+    reads: dict[str, None],
+    names: Collection[str],
+) -> tuple[NDArray[np.intp], list[T]]:
+    """Calls a function of values once for all rows of a table alike in what it reads: `reads`, to
+    which it adds. `names` are all parameters, among them those that the table lacks."""
+    observed, known = Observed(table, names, reads), -1
+    while known != len(reads):
+        known = len(reads)
+        own = [name for name in reads if name in table.values]
+        firsts, groups = _grouped(table, own)
+        results = []
+        for observed.row, values in zip(firsts.tolist(), _rows(table, firsts, own), strict=True):
+            observed.update(zip(own, values, strict=True))
+            results.append(function(observed))
+            if known != len(reads):
+                break
+    return groups, results
+
+
+def _grouped(table: ConfigTable, names: Iterable[str]) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
+    """The first of all rows alike in some parameters, and for each row the number of its group."""
+    ranks, count = np.zeros(len(table), np.int64), 1
+    for column, (name, values) in enumerate(table.values.items()):
+        if name in names:
+            if count * len(values) > 2**62:
+                ranks, count = np.unique(ranks, return_inverse=True)[1], len(table)
+            ranks, count = ranks * len(values) + table.codes[:, column], count * len(values)
+    return np.unique(ranks, return_index=True, return_inverse=True)[1:]
+
+
+def _rows(table: ConfigTable, rows: NDArray[np.intp], names: Collection[str]) -> Iterable[Any]:
+    """The values of some parameters in some rows."""
+    columns = dict(zip(table.values, table.codes[rows].T, strict=True))
+    values = [map(table.values[name].__getitem__, columns[name].tolist()) for name in names]
+    return zip(*values, strict=True) if values else [()] * len(rows)

@@ -91,10 +91,7 @@ def occupancy_table(
         if rejection is not None:
             return [KernelRow(config, rejection)]
         return [
-            replace(
-                _compile_row(config, launch, device, compile, place in any_grid),
-                kernel=launch.template.kernel,
-            )
+            _compile_row(config, launch, device, compile, place in any_grid)
             for place, launch in enumerate(tunable.plan(config).launches)
         ]
 
@@ -106,24 +103,23 @@ def occupancy_table(
 def _compile_row(
     config: Config, launch: Launch, device: Device, compile: Compile, any_grid: bool
 ) -> KernelRow:
-    program = compile(launch.template, device.arch)
+    program, kernel = compile(launch.template, device.arch), launch.template.kernel
     if isinstance(program, CompileFailure):
-        return KernelRow(config, Rejection("compile", program.reason))
+        return KernelRow(config, Rejection("compile", program.reason), kernel=kernel)
     resources, bounds = resources_of(launch, program), program.bounds
     if any_grid:
         launch = replace(launch, grid=bounds.cluster, cooperative=False)
     cluster = with_cluster(launch, program).cluster
-    resident = resources.occupancy(device, cluster)
-    if (refusal := bounds.refusal(launch)) is not None:
-        nothing = replace(resident, blocks_per_sm=0, warps_per_sm=0, occupancy=0.0)
-        return KernelRow(config, Rejection(*refusal), resources, nothing, cluster)
-    if detail := resident.blocks_per_sm and crowded(launch, resources, device):
-        return KernelRow(config, Rejection("cooperative", detail), resources, resident, cluster)
-    if resident.blocks_per_sm:
-        return KernelRow(config, None, resources, resident, cluster)
-    detail = f"no block fits an SM: {resources.registers} registers a thread"
-    detail = f"{detail}, {resources.shared} bytes of shared memory"
-    return KernelRow(config, Rejection(resident.limiter, detail), resources, resident, cluster)
+    resident, rejection = resources.occupancy(device, cluster), None
+    if refusal := bounds.refusal(launch):
+        resident = replace(resident, blocks_per_sm=0, warps_per_sm=0, occupancy=0.0)
+        rejection = Rejection(*refusal)
+    elif not resident.blocks_per_sm:
+        needs = f"{resources.registers} registers a thread, {resources.shared} bytes of shared"
+        rejection = Rejection(resident.limiter, f"no block fits an SM: {needs} memory")
+    elif detail := crowded(launch, resources, device):
+        rejection = Rejection("cooperative", detail)
+    return KernelRow(config, rejection, resources, resident, cluster, kernel)
 
 
 def _cells(row: KernelRow, named: bool, clusters: bool) -> list[str]:

@@ -29,12 +29,13 @@ from autotune.problem.call import KernelCall
 from autotune.records import Entry, KernelRecord, Provenance
 from autotune.records.kernel_record import (
     NOT_VERIFIED,
+    Geometry,
     KernelEntry,
     KernelLaunch,
     OwnValue,
 )
 from autotune.tuning.pipeline import Compile, prepare
-from autotune.tuning.trials import Barred, Trial
+from autotune.tuning.trials import Trial
 from autotune.tuning.tunable import Candidates, Tunable
 from autotune.user_kernels.arguments import launch_arguments
 from autotune.user_kernels.definition import UserKernel
@@ -249,18 +250,18 @@ class KernelTunable(Tunable[KernelRecord]):
             codes = sha256(configs.codes.tobytes()).hexdigest()
             hashed = self.kernel.parameters, codes, _ranked(plain, places), _ranked(values, varied)
         source = self.kernel.source
-        parts: tuple[object, ...] = (sources, source.form, str(self.call), hashed)
+        parts: list[object] = [sources, source.form, str(self.call), hashed]
         if source.defines or source.options:
-            parts = (*parts, source.defines, source.options)
-        parts = (*parts, *map(astuple, self.kernel.recorded))
+            parts += source.defines, source.options
+        parts += map(astuple, self.kernel.recorded)
         if self.metered:
-            parts = (*parts, "every trial with its energy")
-        if self.verified:
+            parts.append("every trial with its energy")
+        if self.verified == NOT_VERIFIED:
+            parts.append(NOT_VERIFIED)
+        elif self.verified:
             first = self.verified.startswith(f"{self.kinds}:") or not self.kernel.parameters
-            by = "the first configuration" if first else self.verified
-            parts = (
-                *parts,
-                self.verified if self.verified == NOT_VERIFIED else f"verified against {by}",
+            parts.append(
+                f"verified against {'the first configuration' if first else self.verified}"
             )
         return sha256(json.dumps(parts).encode()).hexdigest()
 
@@ -286,48 +287,37 @@ class KernelTunable(Tunable[KernelRecord]):
             if reason := next(broken, None):
                 yield config, Rejection(reason, BROKEN)
             else:
-                refused = (rejection(each, device) for each in kernel.geometry(config))
-                yield config, next(filter(None, refused), None)
+                yield config, _refused(kernel.geometry(config), device)
 
     def candidates(
-        self, runner: Runner, unsafe: Callable[[Config], bool], *, ranked: int | None
+        self, runner: Runner, barred: Collection[Config], *, ranked: int | None
     ) -> Candidates:
         """The configurations that the device can launch, in order of enumeration."""
         del ranked
         space, (places, geometries) = self.kernel.space, self.kernel.geometries
-        configs = space.configs
-        refused = [
-            next(filter(None, (rejection(each, runner.device) for each in own)), None)
-            for own in geometries
-        ]
-        whys = [None, NOT_RECORDED, QUARANTINED, *refused]
-        codes = [code if why else 0 for code, why in enumerate(whys)]
-        why = np.array(codes, np.intp)[3 + places]
-        if (recorded := runner.known()) is not None:
-            missing = np.ones(len(configs), bool)
-            missing[configs.rows(recorded)] = False
-            why[missing & (why == 0)] = 1
-        barred = unsafe.configs if isinstance(unsafe, Barred) else filter(unsafe, configs)
-        rows = configs.rows(barred)
-        why[rows[why[rows] == 0]] = 2
-        rejected = Counter(space.rejected)
-        for reason, count in zip(whys, np.bincount(why).tolist(), strict=False):
-            if reason is not None and count:
-                rejected[reason.reason] += count
-        if not (left := configs.taken(why == 0)):
+        refused = [_refused(own, runner.device) for own in geometries]
+        why = [refused[place] for place in places.tolist()]
+        if (known := runner.known()) is not None:
+            recorded = {*space.configs.rows(known).tolist()}
+            why = [
+                each if row in recorded else each or NOT_RECORDED for row, each in enumerate(why)
+            ]
+        for row in space.configs.rows(barred):
+            why[row] = why[row] or QUARANTINED
+        counts = Counter(each.reason for each in why if each) + Counter(space.rejected)
+        if not (left := space.configs.taken([each is None for each in why])):
             examples = {reason: f"{config}: {BROKEN}" for reason, config in space.examples.items()}
-            for row in sorted(np.unique(why, return_index=True)[1].tolist()):
-                example = whys[why[row]]
-                assert example is not None
-                examples.setdefault(example.reason, f"{configs[row]}: {example.detail}")
+            for config, rejected in zip(space.configs, why, strict=True):
+                if rejected and rejected.reason not in examples:
+                    examples[rejected.reason] = f"{config}: {rejected.detail}"
             reasons = (
-                f"{reason} {rejected[reason]}, such as {text}" for reason, text in examples.items()
+                f"{reason} {counts[reason]}, such as {text}" for reason, text in examples.items()
             )
             raise AutotuneError(
                 f"no configuration of {self} can run on {runner.device.name}; rejected: "
                 + "; ".join(reasons)
             )
-        return Candidates((), left, dict(rejected.most_common()))
+        return Candidates((), left, dict(counts.most_common()))
 
     def plan(self, config: Config) -> LaunchPlan:
         """The launches in their order, with the arguments of the call."""
@@ -383,6 +373,11 @@ class KernelTunable(Tunable[KernelRecord]):
         return KernelLaunch(source, self.call, geometries, kernel.recorded, self._own(config))
 
 
+def _refused(geometries: Sequence[Geometry], device: Device) -> Rejection | None:
+    """The first reason why a device cannot launch geometries."""
+    return next(filter(None, (rejection(each, device) for each in geometries)), None)
+
+
 def _ranked(values: Sequence[Any], places: NDArray[np.intp]) -> tuple[object, str]:
     """The distinct values, and a hash of which each configuration has."""
     ordered = sorted({*values})
@@ -416,7 +411,7 @@ def first_results(
         AutotuneError: if none runs; with the first reason.
     """
     reason = ""
-    for config in tunable.candidates(runner, Barred(), ranked=None).configs:
+    for config in tunable.candidates(runner, (), ranked=None).configs:
         candidate = prepare(tunable.plan(config), runner, compile)
         outcome = candidate if isinstance(candidate, Failure) else runner.results(candidate)
         if not isinstance(outcome, Failure):

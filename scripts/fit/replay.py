@@ -139,7 +139,7 @@ def _of_recording(recording: Recording, blind: bool) -> Space:
     describe: Describe | None = None
     if not blind:
         runner, problem = ReplayRunner(recording), recording.problem
-        ranked = GemmTunable(problem).candidates(runner, lambda _: False, ranked=None)
+        ranked = GemmTunable(problem).candidates(runner, (), ranked=None)
         configs, first = tuple(ranked.configs), guesses(ranked.ranked, problem)
         describe = GemmTunable(problem).describe(recording.device)
     return Space(

@@ -26,7 +26,7 @@ import json
 import os
 import sys
 import tempfile
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import asdict, dataclass
 from datetime import datetime, timezone
@@ -261,7 +261,7 @@ def rehearse(contest: Contest, device: Device) -> None:
     """
     with targets.opened(contest.problem, contest.device) as target:
         candidates = RestrictedGemm(contest.problem, FAMILY, contest.configs).candidates(
-            target.runner, lambda _: False, ranked=None
+            target.runner, (), ranked=None
         )
     first = candidates.ranked[0]
     launch = registry.plan(first, contest.problem).main
@@ -369,10 +369,10 @@ class RestrictedGemm(GemmTunable):
     configs: tuple[Config, ...] = ()
 
     def candidates(
-        self, runner: Runner, unsafe: Callable[[Config], bool], *, ranked: int | None
+        self, runner: Runner, barred: Collection[Config], *, ranked: int | None
     ) -> Candidates:
         """The configurations, ranked by the cost model."""
-        safe = [config for config in self.configs if not unsafe(config)]
+        safe = [config for config in self.configs if config not in barred]
         most = ranked or len(safe)
         sampled, rest = space.spread(safe, most), space.skipped(safe, most)
         by_time = cost.rank(sampled, self.problem, runner.device)

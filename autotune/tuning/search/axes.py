@@ -105,7 +105,7 @@ class Axis:
         """The configurations in a unit cube: one column, or for words one column a word."""
         if self._ordered:
             return np.asarray(self.codes / (len(self.values) - 1))[:, None]
-        return self._each
+        return self._each[self.codes]
 
     @property
     def twos(self) -> npt.NDArray[np.float64]:
@@ -121,13 +121,14 @@ class Axis:
     @property
     def singles(self) -> npt.NDArray[np.float64]:
         """A column for each value, where a single value may be unlike its neighbours."""
-        return SINGLES * self._each if self._uneven else np.empty((len(self.codes), 0))
+        if not self._uneven:
+            return np.empty((len(self.codes), 0))
+        return np.asarray((SINGLES * self._each)[self.codes])
 
     @property
     def _each(self) -> npt.NDArray[np.float64]:
-        each = self.codes[:, None] == np.arange(len(self.values))
-        # Any two values are as far apart as the ends of an ordered axis.
-        return np.asarray(each * np.sqrt(0.5))
+        """A row for each value: any two are as far apart as the ends of an ordered axis."""
+        return np.asarray(np.eye(len(self.values)) * np.sqrt(0.5))
 
     @property
     def _uneven(self) -> bool:
@@ -190,11 +191,10 @@ class SearchSpace:
         """The configurations as points of a unit cube, one a row."""
         return np.hstack([np.empty((self.count, 0)), *(axis.columns for axis in self.axes)])
 
-    @cached_property
-    def oddities(self) -> tuple[npt.NDArray[np.float64], list[int]]:
-        """Further columns, which tell single values apart, and the number that belong together."""
-        parts = [part for axis in self.axes for part in (axis.twos, axis.singles) if part.size]
-        return np.hstack([np.empty((self.count, 0)), *parts]), [part.shape[1] for part in parts]
+    @property
+    def oddities(self) -> list[npt.NDArray[np.float64]]:
+        """Further columns, which tell single values apart; those of an array belong together."""
+        return [part for axis in self.axes for part in (axis.twos, axis.singles) if part.size]
 
     @cached_property
     def families(self) -> Codes:

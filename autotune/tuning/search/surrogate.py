@@ -92,10 +92,10 @@ class DescribedSpace:
     ) -> None:
         self._configs, self._history, self._features = configs, history, describe
         # Features tell such values apart better; beside them more inputs only dilute the distances.
-        odd, sizes = space.oddities if describe is None else (None, [])
+        odd = space.oddities if describe is None else []
         self.matrix = space.matrix
-        self.points = space.matrix if odd is None else np.hstack([space.matrix, odd])
-        self.groups = [1] * space.matrix.shape[1] + sizes
+        self.points = np.hstack([space.matrix, *odd])
+        self.groups = [1] * space.matrix.shape[1] + [part.shape[1] for part in odd]
         self.expected = np.zeros(len(configs))
         self.least = 0.0 if describe is None else math.inf
         self._described = np.full(len(configs), describe is None)

@@ -335,7 +335,7 @@ def test_shipped_ranges_answer_lookups(library: Records, shipped_folder: Path) -
 
 def test_search_starts_from_shipped_records(library: Records, shipped_folder: Path) -> None:
     candidates = GemmTunable(SMALL, "tiled").candidates(
-        PredictedRunner(SMALL, H100), lambda _: False, ranked=None
+        PredictedRunner(SMALL, H100), (), ranked=None
     )
     winner = candidates.ranked[-1]  # the model would try it last
     ship(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Collection
 from dataclasses import dataclass, field
 from threading import Event
 
@@ -92,7 +92,7 @@ def test_a_later_search_goes_on_without_a_race(store: Store) -> None:
 def test_what_is_raced_beside_the_candidates_joins_them(store: Store) -> None:
     """Rules that are about speed alone leave out what measurements may show to be fast."""
     problem = Problem.parse("29x13735x1341:f8:scale=row")
-    listed = {*GemmTunable(problem).candidates(runner(H200), lambda _: False, ranked=None).configs}
+    listed = {*GemmTunable(problem).candidates(runner(H200), (), ranked=None).configs}
     considered = contenders(problem, H200, Records(store)).configs
     beside = tuple(config for config in considered if config not in listed)[:4]
 
@@ -124,10 +124,10 @@ def test_they_compile_while_candidates_are_listed(store: Store) -> None:
         listed: list[bool] = field(default_factory=list)
 
         def candidates(
-            self, runner: Runner, unsafe: Callable[[Config], bool], *, ranked: int | None
+            self, runner: Runner, barred: Collection[Config], *, ranked: int | None
         ) -> Candidates:
             self.listed.append(begun.wait(10))
-            return super().candidates(runner, unsafe, ranked=ranked)
+            return super().candidates(runner, barred, ranked=ranked)
 
     tunable = Waiting(PROBLEM)
     tune(tunable, runner(), store, Search(trials=2), compile=noted, origin=ORIGIN)

@@ -1,6 +1,6 @@
 """Candidates of a GEMM: their order, the families of a name, rejections."""
 
-from collections.abc import Callable
+from collections.abc import Collection
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -32,26 +32,22 @@ PROBLEM = Problem(37, 53, 20)
 RESOURCES = Resources(threads=256, registers=32, shared=2048)
 
 
-def none_unsafe(_: Config) -> bool:
-    return False
-
-
 def candidates(
     runner: Runner,
     family: str,
-    unsafe: Callable[[Config], bool] = none_unsafe,
+    barred: Collection[Config] = (),
     ranked: int | None = None,
 ) -> Candidates:
-    return GemmTunable(PROBLEM, family).candidates(runner, unsafe, ranked=ranked)
+    return GemmTunable(PROBLEM, family).candidates(runner, barred, ranked=ranked)
 
 
 def candidate_configs(
     ranked: int | None = None,
-    unsafe: Callable[[Config], bool] = none_unsafe,
+    barred: Collection[Config] = (),
     *,
     family: str = "simt",
 ) -> tuple[Config, ...]:
-    return tuple(candidates(PredictedRunner(PROBLEM, H100), family, unsafe, ranked).configs)
+    return tuple(candidates(PredictedRunner(PROBLEM, H100), family, barred, ranked).configs)
 
 
 @pytest.fixture
@@ -137,9 +133,9 @@ def test_unknown_family_is_refused() -> None:
         candidate_configs(family="magic")
 
 
-def test_unsafe_configurations_are_not_offered() -> None:
+def test_quarantined_configurations_are_not_offered() -> None:
     first = candidate_configs()[0]
-    assert first not in candidate_configs(unsafe=lambda config: config == first)
+    assert first not in candidate_configs(barred=[first])
 
 
 def test_recorded_parameters_of_another_version_are_rejected() -> None:
@@ -161,4 +157,4 @@ def test_recording_of_outdated_parameters_alone_is_an_error() -> None:
 
 def test_no_candidates_is_an_error_with_the_reasons() -> None:
     with pytest.raises(AutotuneError, match=r"quarantined [1-9]"):
-        candidate_configs(unsafe=lambda _: True)
+        candidate_configs(barred=candidate_configs())

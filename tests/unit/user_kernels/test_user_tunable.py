@@ -110,7 +110,7 @@ def test_every_legal_configuration_is_tried_once(store: Store) -> None:
 
 
 def test_rejected_configurations_are_counted_by_reason() -> None:
-    candidates = TUNABLE.candidates(KernelRunner(), lambda _: False, ranked=None)
+    candidates = TUNABLE.candidates(KernelRunner(), (), ranked=None)
     assert candidates.rejected == {"threads": 3, "enough threads": 1}
 
 
