@@ -39,20 +39,17 @@ def compared_on_host(
         expected = _expected(outputs, config, verify, results_of)
         buffers = zip(work.buffers, contents, strict=True)
         actual = {buffer.place: content for buffer, content in buffers if buffer.place in outputs}
-        if verify.check is not None:
-            wanted = {place: each.values for place, each in expected.items()}
-            lists = (
-                [
-                    outputs[place].as_given(arrays[place]) if place in outputs else None
-                    for place in range(len(work.call.arguments))
-                ]
-                for arrays in (wanted, actual)
-            )
-            return _refusal(verify.check, *lists)
-        for place, values in expected.items():
-            if (comparison := compare(actual[place], values)).wrong:
-                return difference(outputs[place], comparison)
-        return None
+        if verify.check is None:
+            compared = ((outputs[at], compare(actual[at], each)) for at, each in expected.items())
+            return next((difference(*each) for each in compared if each[1].wrong), None)
+        expected_list, actual_list = (
+            [
+                outputs[place].as_given(arrays[place]) if place in outputs else None
+                for place in range(len(work.call.arguments))
+            ]
+            for arrays in ({place: each.values for place, each in expected.items()}, actual)
+        )
+        return _refusal(verify.check, expected_list, actual_list)
 
     free = (
         replace(buffer, expected=None, free=True) if buffer.place in outputs else buffer

@@ -14,9 +14,6 @@ from numpy.typing import NDArray
 from autotune.cuda.textures import Texture
 from autotune.errors import UsageError
 
-TIME_LIMIT_S = 20.0
-"""Seconds that a configuration may take by default."""
-
 Tolerance = float | Mapping[int, float]
 """A tolerance of all arrays, or of arguments by their positions."""
 
@@ -54,7 +51,7 @@ class Verification:
 
     rtol: Tolerance | None = None
     atol: Tolerance | None = None
-    time_limit: float = TIME_LIMIT_S
+    time_limit: float = 20.0
     check: Check | None = None
     by_configuration: bool = False
 
@@ -280,15 +277,11 @@ def expected_array(
     if rtol is None:
         rtol = RTOL.get(argument.dtype.name, 0.0)
     if atol is None:
-        atol = rtol * mean_size(values) if rtol else 0.0
+        sizes = np.abs(values)
+        finite = np.isfinite(sizes)
+        mean = float(sizes.mean(dtype=np.float64, where=finite)) if rtol and finite.any() else 0.0
+        atol = rtol * mean
     return ExpectedArray(as_bytes(np.ascontiguousarray(values)), rtol, atol)
-
-
-def mean_size(values: Array) -> float:
-    """The mean absolute value of the finite elements."""
-    sizes = np.abs(values)
-    finite = np.isfinite(sizes)
-    return float(sizes.mean(dtype=np.float64, where=finite)) if finite.any() else 0.0
 
 
 def column_major(array: Array) -> bool:
@@ -329,7 +322,11 @@ def results_of(
     """
     if not callable(reference):
         return run_reference(reference, arguments), frozenset()
-    blank = frozenset(place for place, argument in enumerate(arguments) if _is_blank(argument))
+    blank = frozenset(
+        place
+        for place, each in enumerate(arguments)
+        if isinstance(each, np.ndarray) and each.dtype.kind in "fc" and not each.any()
+    )
     filled: Sequence[object] = _changed(arguments, blank)
     results = _quiet_results(reference, filled) if blank else None
     if results is None or not blank <= _outputs(results) or _has_nan(results):
@@ -381,11 +378,6 @@ def _quiet_results(
 
 def _outputs(results: Sequence[Any]) -> frozenset[int]:
     return frozenset(place for place, result in enumerate(results) if result is not None)
-
-
-def _is_blank(argument: object) -> bool:
-    """Whether an argument is an array of floating-point zeros."""
-    return isinstance(argument, np.ndarray) and argument.dtype.kind in "fc" and not argument.any()
 
 
 def _has_nan(results: Sequence[Any]) -> bool:
