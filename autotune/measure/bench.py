@@ -26,7 +26,7 @@ from autotune.measure.baseline import (
 from autotune.measure.energy import EnergyMeter, open_counter
 from autotune.measure.measurement import Energy, Estimate, Failure, Measurement
 from autotune.measure.objective import HOT, BestTimes, Objective
-from autotune.measure.operands import Operands, RowBits, operand_bytes
+from autotune.measure.operands import Operands, operand_bytes, row_fault
 from autotune.measure.oracle import inaccuracy
 from autotune.measure.runner import Candidate, RowReference
 from autotune.measure.session import Run, Session, open_session
@@ -335,7 +335,7 @@ class GemmBench(BaseBench):
 
     def _compare_rows(self, candidate: Candidate, reference: RowReference) -> Failure | None:
         """Compares rows of the C that a verified candidate has left with those of another."""
-        failure = RowBits(self._session, self.operands).fault(reference)
+        failure = row_fault(self._session, self.operands, reference)
         self.operands.reserve(candidate.plan.workspace, candidate.plan.counters)
         self._verifier.clear_scratch()
         return failure

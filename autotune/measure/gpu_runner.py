@@ -282,9 +282,7 @@ class GpuRunner:
         outcome = self._measured(candidate, None, HOT, self._limit)
         if self._baseline is None or not isinstance(self._task, Problem):
             return outcome
-        from autotune.measure.oracle import (
-            checked_accuracy,  # imports NumPy, which workers need not
-        )
+        from autotune.measure.oracle import checked_accuracy  # imports NumPy
 
         return checked_accuracy(self._task, outcome, self._baseline.relative_error)
 

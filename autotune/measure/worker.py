@@ -376,10 +376,8 @@ class RestartingWorker:
         """
         factory, (_, *rest) = self._arguments
         self._arguments = factory, (task, *rest)
-        if not self._worker.ended:
-            self.request(
-                "switch_to", (task,), limit
-            )  # one that fails ends; the next starts with the task
+        if not self._worker.ended:  # one that fails ends; the next starts with the task
+            self.request("switch_to", (task,), limit)
 
     def kill(self) -> None:
         """Kills the process without waiting for its end."""

@@ -145,8 +145,7 @@ class GuardedArray:
             return content if isinstance(content, Failure) else None
         if buffer.expected is None:
             return self._unchanged(content)
-        array = content.view(buffer.before.dtype).reshape(buffer.before.shape)
-        comparison = compare(array, buffer.expected)
+        comparison = compare(content, buffer.expected)
         if comparison.wrong:
             return Failure("verify", difference(buffer, comparison))
         return comparison
@@ -154,29 +153,27 @@ class GuardedArray:
     def content(self) -> NDArray[Any] | Failure:
         """A copy of the contents after the work on the stream."""
         content = self._downloaded()
-        if isinstance(content, Failure):
-            return content
-        before = self.buffer.before
-        copied: NDArray[Any] = content.copy().view(before.dtype).reshape(before.shape)
-        return copied
+        return content if isinstance(content, Failure) else content.copy()
 
     @cached_property
     def _image(self) -> NDArray[np.uint8]:
         """Host memory for the array with its guards."""
         return np.empty(self.bytes, np.uint8)
 
-    def _downloaded(self) -> NDArray[np.uint8] | Failure:
-        """The bytes of the array, or the failure of a write beside it."""
+    def _downloaded(self) -> NDArray[Any] | Failure:
+        """The array in host memory, or the failure of a write beside it."""
         self._session.download(self._image, int(self.memory))
         guards = self._image[:GUARD], self._image[self.end :]
         if count := sum(int((guard != PATTERN).sum()) for guard in guards):
             where = f"argument {self.buffer.place}"
             return Failure("verify", f"stray writes: changed {count} bytes around {where}")
-        return self._image[GUARD : self.end]
+        before = self.buffer.before
+        return self._image[GUARD : self.end].view(before.dtype).reshape(before.shape)
 
-    def _unchanged(self, content: NDArray[np.uint8]) -> Failure | None:
-        before = self.buffer.before.reshape(-1)
-        elements = (array.view(np.uint8).reshape(before.size, -1) for array in (content, before))
+    def _unchanged(self, content: NDArray[Any]) -> Failure | None:
+        before = self.buffer.before
+        flat = (array.reshape(-1).view(np.uint8) for array in (content, before))
+        elements = (array.reshape(before.size, -1) for array in flat)
         if count := int(np.not_equal(*elements).any(axis=1).sum()):
             where = f"argument {self.buffer.place}, which the reference leaves as it is"
             return Failure("verify", f"stray writes: changed {count} elements of {where}")
