@@ -7,7 +7,6 @@ from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import replace
 from time import monotonic
-from typing import TYPE_CHECKING, Any
 
 from autotune.device import Device
 from autotune.errors import AutotuneError, RunnerError
@@ -18,9 +17,6 @@ from autotune.measure.objective import HOT, BestTimes, Objective, objective_name
 from autotune.measure.runner import Candidate
 from autotune.measure.worker import RestartingWorker
 from autotune.problem import Problem
-
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
 
 BENCH = "autotune.measure.bench:open_bench"
 BASELINE_BENCH = "autotune.measure.bench:open_baseline_bench"
@@ -204,11 +200,6 @@ class GpuRunner:
                 return [unexpected(answer) for _ in candidates]
             case _:
                 return [energy for each in candidates for energy in self.energies([each])]
-
-    def results(self, candidate: Candidate) -> Sequence[NDArray[Any]] | Failure:
-        """The contents that one run of a user kernel leaves in each array argument."""
-        answer = self._request("results", (candidate,), self._limit)
-        return answer if isinstance(answer, list | Failure) else unexpected(answer)
 
     def compare(
         self, candidates: Sequence[Candidate], baselines: Sequence[str] = ()

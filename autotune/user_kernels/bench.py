@@ -14,7 +14,7 @@ from autotune.device import Device
 from autotune.errors import RunnerError
 from autotune.families.plan import LaunchPlan, Piece
 from autotune.measure.bench import BaseBench, Ready
-from autotune.measure.gpu_runner import GpuRunner
+from autotune.measure.gpu_runner import GpuRunner, unexpected
 from autotune.measure.measurement import Failure, Measurement
 from autotune.measure.objective import HOT, BestTimes, Objective
 from autotune.measure.runner import Candidate
@@ -89,6 +89,11 @@ class KernelRunner(GpuRunner):
 
     def examine(self, candidate: Candidate) -> Failure | None:
         return self._failure(candidate) or super().examine(candidate)
+
+    def results(self, candidate: Candidate) -> Sequence[NDArray[Any]] | Failure:
+        """The contents that one run leaves in each array argument."""
+        answer = self._request("results", (candidate,), self._limit)
+        return answer if isinstance(answer, list | Failure) else unexpected(answer)
 
     def _failure(self, candidate: Candidate) -> Failure | None:
         """The failure of a candidate whose results are wrong, if this process compares them."""
@@ -214,10 +219,9 @@ class KernelBench(BaseBench):
         """The agreement of each array after a run, or the first failure."""
         if not self._verified:
             return []
-        if self._comparison is None:
-            return _until_failure(array.checked() for array in self._arrays)
-        self._comparison.compare()
-        return _until_failure(map(self._comparison.outcome, self._arrays))
+        if self._comparison is not None:
+            return _until_failure(self._comparison.compare())
+        return _until_failure(array.checked() for array in self._arrays)
 
     def _checked(self, run: Run, pieces: Sequence[Piece], enough_us: float) -> Passed | Failure:
         """Compares the results of `RUNS` runs, or of one that takes longer than `enough_us`."""

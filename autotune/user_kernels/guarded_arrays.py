@@ -7,7 +7,7 @@ that is found wrong there is downloaded, for the words of its failure.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from functools import cached_property
 from pathlib import Path
@@ -53,9 +53,9 @@ PARAMETERS: Mapping[str, tuple[ArgumentType, ...]] = {
     "compare": ("pointer", "pointer", "i64", "f64", "f64", "pointer"),
 }
 
-WORDS = ("WORDS", "uint4")
-
-COUNT_CHANGED = Template(SOURCE, "count_changed", (WORDS,), form="count_changed<{WORDS}>")
+COUNT_CHANGED = Template(
+    SOURCE, "count_changed", (("WORDS", "uint4"),), form="count_changed<{WORDS}>"
+)
 
 
 def comparison_of(actual: np.dtype[Any], expected: np.dtype[Any]) -> Template:
@@ -255,22 +255,23 @@ class DeviceComparison:
         launch = (blocks, 1, 1), (THREADS, 1, 1), arguments
         self._steps.append(self._kernels[template].step(*launch))
 
-    def compare(self) -> None:
-        """Compares all arrays after the work on the stream."""
+    def compare(self) -> Iterator[Agreement | Failure | None]:
+        """Compares all arrays after the work on the stream, each as `GuardedArray.checked` does,
+        which compares one that is wrong, or that the device cannot compare, once more."""
         for step in self._steps:
             step()
         self._session.download(self._findings, int(self._entries))
+        return map(_outcome, self._arrays, self._findings)
 
-    def outcome(self, array: GuardedArray) -> Agreement | Failure | None:
-        """The last comparison of an array, as `GuardedArray.checked`, which compares one that is
-        wrong, or that the device cannot compare, once more."""
-        changes, errors = self._findings[self._arrays.index(array)]
-        expected = array.buffer.expected
-        unknown = expected is not None and device_type(array.buffer) is None
-        if unknown or changes["wrong"].any() or errors["wrong"].any():
-            return array.checked()
-        if expected is None:
-            return None
-        worst = errors[errors["ratio"].argmax()]
-        allowed = expected.allowed(int(worst["place"]))
-        return Agreement(float(errors["error"].max()), allowed)
+
+def _outcome(array: GuardedArray, findings: NDArray[Any]) -> Agreement | Failure | None:
+    """The comparison of an array, from the bytes that have changed and the errors."""
+    changes, errors = findings
+    expected = array.buffer.expected
+    unknown = expected is not None and device_type(array.buffer) is None
+    if unknown or changes["wrong"].any() or errors["wrong"].any():
+        return array.checked()
+    if expected is None:
+        return None
+    worst = errors[errors["ratio"].argmax()]
+    return Agreement(float(errors["error"].max()), expected.allowed(int(worst["place"])))
