@@ -250,12 +250,12 @@ class KernelBench(BaseBench):
 
 def _until_failure(answers: Iterable[T | Failure]) -> list[T] | Failure:
     """All answers, or the first failure."""
-    given: list[T] = []
+    values: list[T] = []
     for answer in answers:
         if isinstance(answer, Failure):
             return answer
-        given.append(answer)
-    return given
+        values.append(answer)
+    return values
 
 
 NAN = 0xFF

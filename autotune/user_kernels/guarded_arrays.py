@@ -26,7 +26,7 @@ from autotune.measure.verify_kernels import MOST_BLOCKS, THREADS, program_of
 from autotune.problem.call import KernelCall
 from autotune.problem.integers import ceil_div
 from autotune.user_kernels.results import Agreement, Comparison, compare
-from autotune.user_kernels.workload import ArrayArgument
+from autotune.user_kernels.workload import ArrayArgument, difference
 
 PATTERN = 0xA5
 """Byte of the guards around each array; an unlikely result as a number of any type."""
@@ -178,20 +178,6 @@ class GuardedArray:
             where = f"argument {self.buffer.place}, which the reference leaves as it is"
             return Failure("verify", f"stray writes: changed {count} elements of {where}")
         return None
-
-
-def difference(buffer: ArrayArgument, comparison: Comparison) -> str:
-    """The number of wrong elements of an array, with the worst one."""
-    indices = comparison.place[::-1] if buffer.fortran else comparison.place
-    place = f"{indices if len(indices) != 1 else indices[0]}{comparison.member}"
-    text = (
-        f"argument {buffer.place}: wrong result: {comparison.wrong} of {buffer.before.size} "
-        f"elements, such as {comparison.actual:.6g} instead of {comparison.desired:.6g} at "
-        f"{place}, tolerance {comparison.allowed:.3g}"
-    )
-    if comparison.actual == comparison.actual or not buffer.written:
-        return text
-    return f"{text}; it held NaN before, as the reference does not read it"
 
 
 def guarded_bytes(buffer: ArrayArgument) -> int:

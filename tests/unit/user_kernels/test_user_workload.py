@@ -21,9 +21,8 @@ from autotune.families.config import Config
 from autotune.families.plan import Argument
 from autotune.problem.call import KernelCall
 from autotune.user_kernels.arguments import call_of, launch_arguments, on_host
-from autotune.user_kernels.host_comparison import compared_on_host
 from autotune.user_kernels.results import ExpectedArray, Verification, compare
-from autotune.user_kernels.workload import Workload, unverified, with_results
+from autotune.user_kernels.workload import Workload, compared_on_host, unverified, with_results
 
 F4 = np.float32
 
