@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-import mmap
 import os
 import pickle
 import signal
 import subprocess
 import sys
-from collections.abc import Sequence
-from dataclasses import dataclass
 from multiprocessing import Pipe, reduction
 from multiprocessing.connection import Connection
 from typing import IO, Any
@@ -51,64 +48,23 @@ def start(
     return connection, process
 
 
-@dataclass(frozen=True)
-class SharedMessage:
-    """Message: a pickled one, whose arrays are in a file in memory. Its descriptor follows.
-
-    Attributes:
-        pickled: the message without the contents of its arrays.
-        sizes: bytes of each array's contents; each begins at a multiple of `ALIGNMENT`.
-    """
-
-    pickled: bytes
-    sizes: tuple[int, ...]
-
-
-ALIGNMENT = 64
-
-
 def send(connection: Connection[Any, Any], message: object) -> None:
-    """Sends a message that `receive` returns at the other end.
+    """Sends a message that `receive` returns at the other end, in a file in memory.
 
-    The contents of its NumPy arrays do not go through the pipe, which takes 2.5 s a gigabyte and
-    blocks until the other process reads it.
+    Only its descriptor goes through the pipe, which takes 2.5 s a gigabyte and blocks until the
+    other process reads it.
     """
-    buffers: list[pickle.PickleBuffer] = []
-    pickled = pickle.dumps(message, 5, buffer_callback=buffers.append)
-    if not buffers or not hasattr(os, "memfd_create"):
-        connection.send(message)
-        return
-    views = [buffer.raw() for buffer in buffers]
-    sizes = tuple(view.nbytes for view in views)
-    with os.fdopen(os.memfd_create("autotune"), "wb", buffering=0) as file:
-        for view, start in zip(views, _starts(sizes), strict=False):
-            file.seek(start)
-            while view:
-                view = view[file.write(view) :]
-        file.truncate(_starts(sizes)[-1])
-        connection.send(SharedMessage(pickled, sizes))
+    with os.fdopen(os.memfd_create("autotune"), "wb") as file:
+        pickle.dump(message, file, 5)
+        file.flush()
         reduction.send_handle(connection, file.fileno(), None)
 
 
 def receive(connection: Connection[Any, Any]) -> Any:
-    """The next message, as `send` sent it. Its arrays may be written to."""
-    message = connection.recv()
-    if not isinstance(message, SharedMessage):
-        return message
-    starts = _starts(message.sizes)
+    """The next message, as `send` sent it. Its arrays are copies."""
     with os.fdopen(reduction.recv_handle(connection), "rb") as file:
-        # A private copy of what is written; the rest is shared with the file.
-        memory = memoryview(mmap.mmap(file.fileno(), starts[-1], access=mmap.ACCESS_COPY))
-    places = zip(starts, message.sizes, strict=False)
-    return pickle.loads(message.pickled, buffers=[memory[at : at + size] for at, size in places])
-
-
-def _starts(sizes: Sequence[int]) -> list[int]:
-    """Offsets of each array's contents in the file, and the size of the file."""
-    starts = [0]
-    for size in sizes:
-        starts.append(starts[-1] + (size // ALIGNMENT + 1) * ALIGNMENT)
-    return starts
+        file.seek(0)
+        return pickle.load(file)
 
 
 def ignore_signals() -> None:

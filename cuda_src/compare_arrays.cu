@@ -8,8 +8,7 @@
 // wrong if its error exceeds atol + rtol |expected|. NaN is wrong, and so is an infinity that is not
 // the expected one. autotune/user_kernels/results.py is the same in NumPy.
 //
-// Each block leaves its findings in an entry of its own, so that sums do not depend on the order of
-// blocks; the host combines the entries.
+// Each block leaves its findings in an entry of its own; the host combines the entries.
 //
 // Constraints: 256 threads a block; dynamic shared memory for a `Findings` of each.
 #include "common/number.cuh"
@@ -19,7 +18,6 @@ constexpr int THREADS = 256;
 struct Findings {
     long long wrong, place;   // wrong elements, or changed bytes; the place of the worst element
     double error, ratio;      // the largest error; the largest error as a multiple of its tolerance
-    double squares;           // of the finite errors, added up
 };
 
 template <typename T>
@@ -80,7 +78,7 @@ __device__ inline double larger(double a, double b) { return a > b || a != a ? a
 __device__ inline Findings both(const Findings& a, const Findings& b) {
     const bool first = a.ratio > b.ratio || (a.ratio == b.ratio && a.place < b.place);
     return {a.wrong + b.wrong, first ? a.place : b.place, larger(a.error, b.error),
-            first ? a.ratio : b.ratio, a.squares + b.squares};
+            first ? a.ratio : b.ratio};
 }
 
 // Stores the findings of all threads of a block in its entry.
@@ -151,7 +149,6 @@ __global__ void __launch_bounds__(THREADS)
             const double allowed = is_finite(size) ? atol + rtol * size : 0;
             const bool fits = error <= allowed && allowed > 0;
             const double ratio = fits ? error / allowed : __longlong_as_double(0x7ffll << 52);
-            if (is_finite(error) && is_finite(size)) mine.squares += error * error;
             mine.wrong += !fits;
             mine.error = larger(error, mine.error);
             if (ratio > mine.ratio) mine.ratio = ratio, mine.place = place;

@@ -50,7 +50,6 @@ from autotune.user_kernels.definition import (
     steps_of,
 )
 from autotune.user_kernels.geometry import Divisor, Extents, SharedBytes
-from autotune.user_kernels.host_comparison import compared_on_host
 from autotune.user_kernels.results import (
     DEFAULT_VERIFICATION,
     Array,
@@ -70,7 +69,13 @@ from autotune.user_kernels.tunable import (
     check_metrics,
     first_results,
 )
-from autotune.user_kernels.workload import Workload, unverified, with_results, workload
+from autotune.user_kernels.workload import (
+    Workload,
+    compared_on_host,
+    unverified,
+    with_results,
+    workload,
+)
 
 if TYPE_CHECKING:
     from autotune.api.tuning import ProgressLike

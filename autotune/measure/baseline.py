@@ -386,8 +386,4 @@ def gated_run(torch: Any, problem: Problem, multiply: Any, a: Any, b: Any, c: An
         multiply(a, parted, out=product)
         combine(torch, gate, up, c)
 
-    return PaddedRun(run, lambda: to.copy_(source), _nothing)
-
-
-def _nothing() -> None:
-    """Does nothing: C is where it belongs."""
+    return PaddedRun(run, lambda: to.copy_(source), lambda: None)  # C is where it belongs

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import math
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import astuple
@@ -25,7 +26,7 @@ from autotune.measure.baseline import (
 from autotune.measure.energy import EnergyMeter, open_counter
 from autotune.measure.measurement import Energy, Estimate, Failure, Measurement
 from autotune.measure.objective import HOT, BestTimes, Objective
-from autotune.measure.operands import Operands, RowBits, operand_bytes
+from autotune.measure.operands import Operands, operand_bytes, row_fault
 from autotune.measure.oracle import inaccuracy
 from autotune.measure.runner import Candidate, RowReference
 from autotune.measure.session import Run, Session, open_session
@@ -94,6 +95,18 @@ class BaseBench:
             for entry in entries
         ]
 
+    def rematch(
+        self, candidates: Sequence[Candidate], with_baseline: bool, deadline: float = math.inf
+    ) -> Rematch:
+        """Verifies all candidates, then times them interleaved, on request with the baseline, and
+        with fewer samples if a deadline by `time.monotonic` is near."""
+        self._timer.deadline = deadline
+        ready, baseline = self._verified_together(candidates, with_baseline, leaders=True)
+        if baseline is None:
+            return self._interleaved(ready), None
+        *outcomes, timed = self._interleaved([*ready, baseline])
+        return outcomes, timed
+
     def energy_fault(self) -> str | None:
         """Why there are no energies; None if there are."""
         try:
@@ -107,7 +120,7 @@ class BaseBench:
 
         A text says why the counter fails, which no candidate is to blame for.
         """
-        ready, baseline = self._verified_together(candidates, with_baseline)
+        ready, baseline = self._verified_together(candidates, with_baseline, leaders=False)
         entries = [*ready, *([] if baseline is None else [baseline])]
         runs = [_warm(entry) for entry in entries if not isinstance(entry, Failure)]
         try:
@@ -120,9 +133,10 @@ class BaseBench:
         return energies, own if isinstance(own, Energy) else None
 
     def _verified_together(
-        self, candidates: Sequence[Candidate], with_baseline: bool
+        self, candidates: Sequence[Candidate], with_baseline: bool, leaders: bool
     ) -> tuple[list[Ready | Failure], Ready | Failure | None]:
-        """The verified runs of candidates that take turns, and that of the baseline."""
+        """The verified runs of candidates that take turns, of leaders more thoroughly, and that of
+        the baseline."""
         raise NotImplementedError
 
     def _guarded(self, attempt: Callable[[], T]) -> T | Failure:
@@ -232,20 +246,6 @@ class GemmBench(BaseBench):
 
         return self._guarded(timed)
 
-    def rematch(self, candidates: Sequence[Candidate], with_baseline: bool) -> Rematch:
-        """Verifies all candidates, then times them interleaved, on request with the baseline.
-
-        Many launches of each are verified too: they have to agree bit for bit.
-        """
-        self._begin(candidates)
-        baseline = self._verified_baseline() if with_baseline else None
-        error = baseline[1].relative if isinstance(baseline, tuple) else None
-        ready = [self._prepared(candidate, error, LEADER) for candidate in candidates]
-        if baseline is None:
-            return self._interleaved(ready), None
-        *outcomes, timed = self._interleaved([*ready, baseline])
-        return outcomes, timed
-
     def compare(
         self, candidates: Sequence[Candidate], baselines: Sequence[str]
     ) -> dict[str, Measurement | Failure]:
@@ -262,6 +262,7 @@ class GemmBench(BaseBench):
         for factory in baselines:
             runs += resolve_name(factory)(self._session, self.operands)
         ready |= {name: self._verified(run) for name, run in runs}
+        self.operands.clear_counters()
         return dict(zip(ready, self._interleaved(list(ready.values())), strict=True))
 
     def examine(self, candidate: Candidate) -> Failure | None:
@@ -287,11 +288,15 @@ class GemmBench(BaseBench):
         return opener(self._session, self.operands)
 
     def _verified_together(
-        self, candidates: Sequence[Candidate], with_baseline: bool
+        self, candidates: Sequence[Candidate], with_baseline: bool, leaders: bool
     ) -> tuple[list[Ready | Failure], Ready | Failure | None]:
+        """The verified runs on new operands; many launches of a leader have to agree bit for bit,
+        and its accuracy is compared with the baseline's."""
         self._begin(candidates)
         baseline = self._verified_baseline() if with_baseline else None
-        ready = [self._prepared(candidate, None) for candidate in candidates]
+        error = baseline[1].relative if leaders and isinstance(baseline, tuple) else None
+        repeats = LEADER if leaders else None
+        ready = [self._prepared(candidate, error, repeats) for candidate in candidates]
         self.operands.clear_counters()
         return ready, baseline
 
@@ -330,7 +335,7 @@ class GemmBench(BaseBench):
 
     def _compare_rows(self, candidate: Candidate, reference: RowReference) -> Failure | None:
         """Compares rows of the C that a verified candidate has left with those of another."""
-        failure = RowBits(self._session, self.operands).fault(reference)
+        failure = row_fault(self._session, self.operands, reference)
         self.operands.reserve(candidate.plan.workspace, candidate.plan.counters)
         self._verifier.clear_scratch()
         return failure
@@ -368,11 +373,6 @@ class GemmBench(BaseBench):
         """The baseline's verified run, or why its result is wrong; None if it computes none."""
         ready = self._verified(self._baseline) if self._baseline else None
         return None if isinstance(ready, Failure) and ready.stage == "launch" else ready
-
-    def _interleaved(self, entries: Sequence[Ready | Failure]) -> list[Measurement | Failure]:
-        """Measurements of the verified runs, timed interleaved; failures as they are."""
-        self.operands.clear_counters()
-        return super()._interleaved(entries)
 
 
 def _launches(limits: tuple[int, int], device_us: float, each_us: float) -> int:
@@ -430,9 +430,11 @@ class BaselineBench:
         """Answers as `GemmBench.baseline`."""
         return self._bench().baseline()
 
-    def rematch(self, candidates: Sequence[Candidate], with_baseline: bool) -> Rematch:
+    def rematch(
+        self, candidates: Sequence[Candidate], with_baseline: bool, deadline: float = math.inf
+    ) -> Rematch:
         """Answers as `GemmBench.rematch`."""
-        return self._bench().rematch(candidates, with_baseline)
+        return self._bench().rematch(candidates, with_baseline, deadline)
 
     def energies(self, candidates: Sequence[Candidate], with_baseline: bool) -> Energies | str:
         """Answers as `GemmBench.energies`."""

@@ -7,7 +7,6 @@ from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import replace
 from time import monotonic
-from typing import TYPE_CHECKING, Any
 
 from autotune.device import Device
 from autotune.errors import AutotuneError, RunnerError
@@ -19,33 +18,16 @@ from autotune.measure.runner import Candidate
 from autotune.measure.worker import RestartingWorker
 from autotune.problem import Problem
 
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
-
 BENCH = "autotune.measure.bench:open_bench"
-
-
 BASELINE_BENCH = "autotune.measure.bench:open_baseline_bench"
-
-
 QUICK_BASELINE_BENCH = "autotune.measure.bench:open_quick_baseline_bench"
-
 
 # A candidate takes well under a second. The second term is for slow GPUs: verification's float64
 # product and the naive kernel at 1 TFLOP/s, a dozen times over.
 CANDIDATE, PER_TFLOP = 5.0, 20.0
-
-
 BASELINE_LIMIT = 120.0  # loading cuBLAS takes seconds from a slow disk
-
-
 EXAMINE_TIMES = 4  # a winner is verified on two sets of operands and launched many times
-
-
 LIBRARY_RUNS = 16  # runs that one factory of further baselines may open
-
-
 ENERGY_LIMIT = 20.0  # two windows of 0.75 s, and a counter that stands still is noticed after 5 s
 
 
@@ -178,8 +160,8 @@ class GpuRunner:
         """
         with_baseline = self._baseline is not None
         limit = self._limit * (len(candidates) + 1) + BASELINE_LIMIT * with_baseline
-        bound = () if self._deadline == math.inf else (self._deadline,)
-        match self._interleaved("rematch", candidates, (with_baseline, *bound), limit):
+        bounds = with_baseline, self._deadline
+        match self._interleaved("rematch", candidates, bounds, limit):
             case (list(outcomes), Measurement() | Failure() | None as baseline) if len(
                 outcomes
             ) == len(candidates):
@@ -218,11 +200,6 @@ class GpuRunner:
                 return [unexpected(answer) for _ in candidates]
             case _:
                 return [energy for each in candidates for energy in self.energies([each])]
-
-    def results(self, candidate: Candidate) -> Sequence[NDArray[Any]] | Failure:
-        """The contents that one run of a user kernel leaves in each array argument."""
-        answer = self._request("results", (candidate,), self._limit)
-        return answer if isinstance(answer, list | Failure) else unexpected(answer)
 
     def compare(
         self, candidates: Sequence[Candidate], baselines: Sequence[str] = ()
@@ -296,9 +273,7 @@ class GpuRunner:
         outcome = self._measured(candidate, None, HOT, self._limit)
         if self._baseline is None or not isinstance(self._task, Problem):
             return outcome
-        from autotune.measure.oracle import (
-            checked_accuracy,  # imports NumPy, which workers need not
-        )
+        from autotune.measure.oracle import checked_accuracy  # imports NumPy
 
         return checked_accuracy(self._task, outcome, self._baseline.relative_error)
 
@@ -323,31 +298,30 @@ class GpuRunner:
         if self._library is None:
             return self._request(method, arguments, limit)
         _ = self.device  # stays known when that worker has ended
-        room = request_from(self._library, self._measuring, "has_room", (workspace,), limit)
-        if room is False:
+        if self._request("has_room", (workspace,), limit, self._library) is False:
             self._measuring.stop()
-        return request_from(self._library, self._measuring, method, arguments, limit)
+        return self._request(method, arguments, limit, self._library)
 
-    def _request(self, method: str, arguments: tuple[object, ...], limit: float) -> object:
-        """The answer of the measuring worker."""
-        return request_from(self._measuring, self._library, method, arguments, limit)
+    def _request(
+        self,
+        method: str,
+        arguments: tuple[object, ...],
+        limit: float,
+        worker: RestartingWorker | None = None,
+    ) -> object:
+        """The answer of a worker, by default the measuring one.
 
-
-def request_from(
-    worker: RestartingWorker,
-    rival: RestartingWorker | None,
-    method: str,
-    arguments: tuple[object, ...],
-    limit: float,
-) -> object:
-    """The answer of a worker; if it cannot start, its rival for the GPU ends and it tries again."""
-    try:
-        return worker.request(method, arguments, limit)
-    except RunnerError:
-        if rival is None or rival.ended:
-            raise
-        rival.stop()
-        return worker.request(method, arguments, limit)
+        If it cannot start, the other one ends, its rival for the GPU, and it tries again.
+        """
+        worker = worker or self._measuring
+        rival = self._library if worker is self._measuring else self._measuring
+        try:
+            return worker.request(method, arguments, limit)
+        except RunnerError:
+            if rival is None or rival.ended:
+                raise
+            rival.stop()
+            return worker.request(method, arguments, limit)
 
 
 def unexpected(answer: object) -> Failure:

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from autotune.cuda.launches import Values
 from autotune.errors import RunnerError
 from autotune.measure.measurement import Failure
-from autotune.measure.runner import Candidate, RowReference
+from autotune.measure.runner import RowReference
 from autotune.measure.session import Session
 from autotune.problem import ELEMENT_TYPES, Problem
 from autotune.problem.call import BY_NAME, Call
@@ -322,49 +322,40 @@ SCALE_BYTES = 4
 """Bytes of the scale of a row."""
 
 
-class RowBits:
-    """Compares rows of the C that the last run left with those of another launch.
+def row_fault(session: Session, operands: Operands, reference: RowReference) -> Failure | None:
+    """The failure if rows of the C that the last run left have other bits than the reference's.
 
-    Both read the same operands, at alpha = 1 and beta = 0.
+    Both launches read the same operands, at alpha = 1 and beta = 0. C has the reference's rows
+    afterwards.
     """
-
-    def __init__(self, session: Session, operands: Operands) -> None:
-        self._session, self._operands = session, operands
-
-    def fault(self, reference: RowReference) -> Failure | None:
-        """The failure if rows of C differ from the reference's; C has the reference's then."""
-        before = self.read(reference.first, reference.rows)
-        self.run(reference.candidate, reference.first)
-        differing = np.flatnonzero((before != self.read(reference.first, reference.rows)).any(1))
-        if not len(differing):
-            return None
-        rows, last = reference.rows, reference.first + reference.rows - 1
-        return Failure(
-            "verify",
-            f"{len(differing)} of the {rows} rows {reference.first} to {last} have other bits than "
-            f"with m={rows} by {reference.candidate.config}",
-        )
-
-    def run(self, candidate: Candidate, first: int = 0, alpha: float = 1.0) -> None:
-        """Runs a candidate whose rows start at row `first` of the operands."""
-        operands, plan = self._operands, candidate.plan
-        operands.reserve(plan.workspace, plan.counters)
-        operands.clear_counters()
-        self._session.bind(candidate)(shifted(operands, first, alpha))()
-
-    def read(self, first: int, rows: int) -> NDArray[Any]:
-        """The bytes of rows of the first C, each with the gap behind it."""
-        matrix, problem = self._operands.c, self._operands.problem
-        row = matrix.leading_dimension * problem.output_bytes
-        lines = np.empty((rows, row), np.uint8)
-        size = (rows - 1) * row + problem.width * problem.output_bytes
-        self._session.download(lines.reshape(-1)[:size], matrix.address + first * row)
-        return lines[:, : problem.width * problem.output_bytes]
+    first, rows, candidate = reference.first, reference.rows, reference.candidate
+    before = _read_rows(session, operands, first, rows)
+    operands.reserve(candidate.plan.workspace, candidate.plan.counters)
+    operands.clear_counters()
+    session.bind(candidate)(shifted(operands, first))()
+    differing = np.flatnonzero((before != _read_rows(session, operands, first, rows)).any(1))
+    if not len(differing):
+        return None
+    return Failure(
+        "verify",
+        f"{len(differing)} of the {rows} rows {first} to {first + rows - 1} have other bits than "
+        f"with m={rows} by {candidate.config}",
+    )
 
 
-def shifted(operands: Operands, first: int, alpha: float = 1.0) -> Values:
+def _read_rows(session: Session, operands: Operands, first: int, rows: int) -> NDArray[Any]:
+    """The bytes of rows of the first C, without the gaps behind them."""
+    matrix, problem = operands.c, operands.problem
+    pitch, width = (problem.output_bytes * n for n in (matrix.leading_dimension, problem.width))
+    lines = np.empty((rows, pitch), np.uint8)
+    size = (rows - 1) * pitch + width
+    session.download(lines.reshape(-1)[:size], matrix.address + first * pitch)
+    return lines[:, :width]
+
+
+def shifted(operands: Operands, first: int) -> Values:
     """The values of a launch's arguments for the rows of C from `first` on."""
-    problem, values = operands.problem, operands.values(alpha, 0.0)
+    problem, values = operands.problem, operands.values(1.0, 0.0)
     along_k = problem.layout[0] == "n"
     steps = {
         "a": problem.element_bytes * (values["lda"] if along_k else 1),

@@ -19,7 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from autotune.measure.measurement import Failure, Measurement
-from autotune.problem import GATE_SPAN, SCALE_BLOCK, Problem
+from autotune.problem import GATE_SPAN, Problem
 from autotune.problem.problem import UNIT_ROUNDOFF as UNIT_ROUNDOFF
 from autotune.problem.problem import relative_bound
 
@@ -180,32 +180,21 @@ def product(
     *,
     alpha: float = 1.0,
     beta: float = 0.0,
-    scales: tuple[NDArray[Any], NDArray[Any]] | None = None,
-    residual: NDArray[Any] | None = None,
 ) -> NDArray[np.float64]:
-    """act(alpha op(A) op(B) + beta C + bias) + R in float64, of shape (m, n) or (batch, m, n), with
+    """act(alpha op(A) op(B) + beta C + bias) in float64, of shape (m, n) or (batch, m, n), with
     SwiGLU of n / 2 columns.
 
     `a` and `b` have their stored shapes: (k, m) and (n, k) where the layout says `t`, preceded by
     the batch if there is one. `c` is ignored for beta = 0. Arrays are float32 or float16; bfloat16
-    and fp8 values are passed as float32, because NumPy has no such types. `scales` are those of A
-    and B, in the problem's shapes. `residual` is R, if the problem has one.
+    and fp8 values are passed as float32, because NumPy has no such types.
     """
     left = (a if problem.layout[0] == "n" else a.swapaxes(-1, -2)).astype(np.float64)
     right = (b if problem.layout[1] == "n" else b.swapaxes(-1, -2)).astype(np.float64)
-    if scales is not None:
-        factors = (spread_scales(problem, side, each) for side, each in enumerate(scales))
-        left, right = (
-            matrix * (factor if matrix.ndim == 3 else factor[0])
-            for matrix, factor in zip((left, right), factors, strict=True)
-        )
     result: NDArray[np.float64] = alpha * (left @ right)
     if beta != 0 and c is not None:
         result += beta * c.astype(np.float64)
     if problem.has_bias and bias is not None:
         result += bias.astype(np.float64)
-    if residual is not None:
-        result += residual.astype(np.float64)
     if problem.gated:
         gate, up = gates(result)
         np.multiply(activated(gate, "silu"), up, out=gate)
@@ -344,22 +333,6 @@ def product_size(problem: Problem, factors: tuple[float, float] | None = None) -
         rounding = 0.5 / size if element.integer else element.roundoff
         product *= size * scale * (1 + rounding)
     return product
-
-
-def spread_scales(problem: Problem, side: int, scales: NDArray[Any]) -> NDArray[np.float64]:
-    """The scales of the elements of op(A) (side 0), (batch, m, k), or op(B), (batch, k, n), with
-    sizes of 1 along which they are the same."""
-    wide = scales.astype(np.float64)
-    if problem.scale == "tensor":
-        return wide.reshape(1, 1, 1)
-    if problem.scale == "row":
-        return wide.reshape(problem.batch, *((1, problem.n) if side else (problem.m, 1)))
-    if side:
-        columns = wide.repeat(SCALE_BLOCK, axis=1)[:, : problem.n].swapaxes(1, 2)
-        scale_b: NDArray[np.float64] = columns.repeat(SCALE_BLOCK, axis=1)[:, : problem.k]
-        return scale_b
-    scale_a: NDArray[np.float64] = wide.swapaxes(1, 2).repeat(SCALE_BLOCK, axis=2)
-    return scale_a[..., : problem.k]
 
 
 def extremes(problem: Problem) -> tuple[tuple[float, float], ...]:

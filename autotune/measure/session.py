@@ -172,13 +172,10 @@ class Session(ABC):
         """
         status, *values = answer
         if status:
-            raise self._failure(status)
+            out_of_memory = self._bindings.CUresult.CUDA_ERROR_OUT_OF_MEMORY
+            error = self.MemoryError if status == out_of_memory else self.Error
+            raise error(bindings.worded(self._bindings, status))
         return values[0] if len(values) == 1 else values
-
-    def _failure(self, status: Any) -> Exception:
-        out_of_memory = self._bindings.CUresult.CUDA_ERROR_OUT_OF_MEMORY
-        error = self.MemoryError if status == out_of_memory else self.Error
-        return error(bindings.worded(self._bindings, status))
 
     @abstractmethod
     def synchronize(self) -> None:

@@ -7,7 +7,6 @@ import secrets
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
@@ -16,7 +15,7 @@ from autotune.measure import exact, oracle
 from autotune.measure.exact import Draw, Special
 from autotune.measure.measurement import Failure
 from autotune.measure.operands import GuardedMatrix, Operands
-from autotune.measure.session import Run, Session
+from autotune.measure.session import Mark, Run, Session
 from autotune.measure.verify_kernels import (
     EVEN,
     LOWERED,
@@ -256,8 +255,6 @@ Bind = Callable[[Values], Run]
 Draws = Callable[[Problem], Draw]
 Scaling = tuple[float, float]
 """Alpha and beta."""
-Marks = list[tuple[Any, Any]]
-"""The start and the end of each run."""
 
 
 class Verifier:
@@ -281,6 +278,7 @@ class Verifier:
         self._findings = Findings(session)
         self._drawn: list[CheckedBuffer] = []
         self._stale = True
+        self._marks: list[tuple[Mark, Mark]] = []  # the start and the end of each run
 
     def refresh(self) -> None:
         """Draws new operands and enqueues their reference."""
@@ -298,28 +296,24 @@ class Verifier:
             Exception: the session's `Error`, if a launch fails.
         """
         self._begin()
-        problem = self._operands.problem
-        marks: Marks = []
-        draw = checks.draw
-        runs = [
-            self._exact(bind, scaling, None, marks, draw) for scaling in checks.of_integers(problem)
-        ]
+        problem, draw = self._operands.problem, checks.draw
+        runs = [self._exact(bind, scaling, None, draw) for scaling in checks.of_integers(problem)]
         if checks.specials:
             with_c = (exact.ALPHA, 1.0) if problem.has_factors else PLAIN[0]
-            runs += [
-                self._exact(bind, with_c, special, marks, draw)
-                for special in exact.specials(problem)
-            ]
-            runs += [self._extreme(bind, factors, marks) for factors in oracle.extremes(problem)]
+            specials, extremes = exact.specials(problem), oracle.extremes(problem)
+            runs += [self._exact(bind, with_c, special, draw) for special in specials]
+            runs += [self._extreme(bind, factors) for factors in extremes]
         if runs:
             self._restore()
         if checks.specials and oracle.extremes(problem):
             self._kernels.multiply()
         for scaling in checks.of_normals(problem):
             tolerance = checks.tolerance(problem, *scaling)
-            runs.append(self._rounded(bind, scaling, tolerance, marks))
+            runs.append(self._rounded(bind, scaling, tolerance))
         read = self._check(self._drawn)
         findings = self._findings.read()
+        time_us = min(1e3 * start.time_till(end) for start, end in self._marks)
+        self._marks.clear()  # events must not outlive the session
         places = [buffer.place for buffer in self._drawn]
         failure = stray_writes(findings[read:], places) or first_failure(problem, runs, findings)
         self._stale = failure is not None
@@ -327,7 +321,6 @@ class Verifier:
             return failure
         error, _, difference, square = findings[runs[-1].place + len(WRITTEN) :][:ERRORS]
         relative = math.sqrt(difference / square) if square else 0.0
-        time_us = min(1e3 * start.time_till(end) for start, end in marks)
         return Passed(error, runs[-1].tolerance, relative, time_us)
 
     def repeat(self, bind: Bind, launches: int) -> Failure | None:
@@ -403,6 +396,7 @@ class Verifier:
             self.refresh()
         self._stale = True  # unless everything is right in the end
         self._findings.clear()
+        self._marks.clear()
 
     def _restore(self, *, guards: bool = False) -> None:
         """Fills A, B, the bias, the residual and all scales with what was drawn."""
@@ -419,7 +413,7 @@ class Verifier:
         return draw
 
     def _exact(
-        self, bind: Bind, scaling: Scaling, special: Special | None, marks: Marks, drawn: Draws
+        self, bind: Bind, scaling: Scaling, special: Special | None, drawn: Draws
     ) -> EnqueuedRun:
         """Enqueues a product of integers and its checks."""
         operands, kernels, draw = self._operands, self._kernels, self._draw(drawn)
@@ -431,13 +425,13 @@ class Verifier:
             kernels.fill(operands.c, RAISED if beta > 0 else LOWERED, draw.c)
         else:
             kernels.poison(operands.c)
-        self._run(bind, scaling, marks)
+        self._run(bind, scaling)
         place, tolerance = self._check_written(), exact.tolerance(operands.problem, special)
         errors = self._findings.address(self._findings.reserve(ERRORS))
         kernels.compare_exact(alpha, beta, draw, special=special, tolerance=tolerance, place=errors)
         return EnqueuedRun(described(scaling, special), place, tolerance, exact=True)
 
-    def _extreme(self, bind: Bind, factors: tuple[float, float], marks: Marks) -> EnqueuedRun:
+    def _extreme(self, bind: Bind, factors: tuple[float, float]) -> EnqueuedRun:
         """Enqueues a product of normal numbers times these factors, and its checks."""
         operands, kernels, problem = self._operands, self._kernels, self._operands.problem
         self._restore()
@@ -447,24 +441,24 @@ class Verifier:
         size = oracle.product_size(problem, factors)
         tolerance = oracle.tolerance(problem, magnitude=size)
         kernels.scale_result(oracle.result_scale(problem, magnitude=size))
-        return self._rounded(bind, PLAIN[0], tolerance, marks)
+        return self._rounded(bind, PLAIN[0], tolerance)
 
-    def _rounded(self, bind: Bind, scaling: Scaling, tolerance: float, marks: Marks) -> EnqueuedRun:
+    def _rounded(self, bind: Bind, scaling: Scaling, tolerance: float) -> EnqueuedRun:
         """Enqueues a product of normal numbers and its checks."""
         seed = secrets.randbits(62)
         if scaling[1]:
             self._kernels.fill(self._operands.c, NORMAL, seed)
         else:
             self._kernels.poison(self._operands.c)
-        self._run(bind, scaling, marks)
+        self._run(bind, scaling)
         return self._compared(scaling, seed, tolerance, self._check_written())
 
-    def _run(self, bind: Bind, scaling: Scaling, marks: Marks) -> None:
+    def _run(self, bind: Bind, scaling: Scaling) -> None:
         self.clear_scratch()
         run = bind(self._operands.values(*scaling))
         start = self._session.mark()
         run()
-        marks.append((start, self._session.mark()))
+        self._marks.append((start, self._session.mark()))
 
     def clear_scratch(self) -> None:
         """Poisons the workspace and zeroes the counters, both with new guards."""

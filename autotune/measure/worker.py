@@ -27,7 +27,7 @@ from pkgutil import resolve_name
 from typing import Any, TypeVar
 
 from autotune import child_process, files
-from autotune.child_process import ignore_signals
+from autotune.child_process import ignore_signals, receive, send
 from autotune.device import Device
 from autotune.errors import AutotuneError, RunnerError
 from autotune.measure.measurement import Failure
@@ -97,26 +97,26 @@ def main(descriptor: int) -> None:
 
 
 def _serve(connection: Connection[Any, Any]) -> None:
-    factory, arguments = child_process.receive(connection)
+    factory, arguments = receive(connection)
     threading.Thread(target=_start_driver, args=(arguments[-1],), daemon=True).start()
     try:
         pending = resolve_name(factory)(*arguments)
-        connection.send(DeviceInfo(pending.device, pending.driver))
+        send(connection, DeviceInfo(pending.device, pending.driver))
         bench = pending.finish()
-        connection.send(BenchReady())
+        send(connection, BenchReady())
     except AutotuneError as error:
-        connection.send(error)
+        send(connection, error)
         return
     except Exception as error:
-        connection.send(WorkerDying(f"{type(error).__name__}: {error}"))
+        send(connection, WorkerDying(f"{type(error).__name__}: {error}"))
         return
     while True:
-        method, arguments = child_process.receive(connection)
-        connection.send(RequestReceived())
+        method, arguments = receive(connection)
+        send(connection, RequestReceived())
         try:
-            child_process.send(connection, RequestResult(getattr(bench, method)(*arguments)))
+            send(connection, RequestResult(getattr(bench, method)(*arguments)))
         except Exception as error:  # whatever a candidate did: its process ends with it
-            connection.send(WorkerDying(f"{type(error).__name__}: {error}"))
+            send(connection, WorkerDying(f"{type(error).__name__}: {error}"))
             return
 
 
@@ -176,7 +176,7 @@ class Worker:
         self._lock = threading.RLock()
         self._closing = threading.RLock()  # two threads must not close or read the log at once
         with suppress(OSError):  # it has ended already, which the next request reports
-            child_process.send(self._connection, (factory, arguments))
+            send(self._connection, (factory, arguments))
 
     @property
     def device_info(self) -> DeviceInfo:
@@ -280,7 +280,7 @@ class Worker:
 
     def _answered(self, method: str, arguments: tuple[object, ...], limit: float) -> object:
         try:
-            child_process.send(self._connection, (method, arguments))
+            send(self._connection, (method, arguments))
             receipt = self._next_message(START_LIMIT)
         except OSError as error:
             self._check_running()
@@ -298,7 +298,7 @@ class Worker:
         try:
             if not self._connection.poll(limit):
                 raise MessageTimeoutError
-            return child_process.receive(self._connection)
+            return receive(self._connection)
         except MessageTimeoutError:
             raise
         except Exception as error:
@@ -376,10 +376,8 @@ class RestartingWorker:
         """
         factory, (_, *rest) = self._arguments
         self._arguments = factory, (task, *rest)
-        if not self._worker.ended:
-            self.request(
-                "switch_to", (task,), limit
-            )  # one that fails ends; the next starts with the task
+        if not self._worker.ended:  # one that fails ends; the next starts with the task
+            self.request("switch_to", (task,), limit)
 
     def kill(self) -> None:
         """Kills the process without waiting for its end."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any, SupportsInt, TypeVar
 
 import numpy as np
@@ -13,8 +13,8 @@ from autotune import settings
 from autotune.device import Device
 from autotune.errors import RunnerError
 from autotune.families.plan import LaunchPlan, Piece
-from autotune.measure.bench import BaseBench, Ready, Rematch
-from autotune.measure.gpu_runner import GpuRunner
+from autotune.measure.bench import BaseBench, Ready
+from autotune.measure.gpu_runner import GpuRunner, unexpected
 from autotune.measure.measurement import Failure, Measurement
 from autotune.measure.objective import HOT, BestTimes, Objective
 from autotune.measure.runner import Candidate
@@ -32,9 +32,7 @@ from autotune.user_kernels.guarded_arrays import (
     guarded_bytes,
 )
 from autotune.user_kernels.results import Agreement
-from autotune.user_kernels.workload import (
-    Workload,
-)
+from autotune.user_kernels.workload import Workload
 
 T = TypeVar("T")
 
@@ -91,6 +89,11 @@ class KernelRunner(GpuRunner):
 
     def examine(self, candidate: Candidate) -> Failure | None:
         return self._failure(candidate) or super().examine(candidate)
+
+    def results(self, candidate: Candidate) -> Sequence[NDArray[Any]] | Failure:
+        """The contents that one run leaves in each array argument."""
+        answer = self._request("results", (candidate,), self._limit)
+        return answer if isinstance(answer, list | Failure) else unexpected(answer)
 
     def _failure(self, candidate: Candidate) -> Failure | None:
         """The failure of a candidate whose results are wrong, if this process compares them."""
@@ -163,14 +166,6 @@ class KernelBench(BaseBench):
             return ready
         return self._guarded(lambda: self._timed(ready, best, objective))
 
-    def rematch(
-        self, candidates: Sequence[Candidate], with_baseline: bool, deadline: float = math.inf
-    ) -> Rematch:
-        """Verifies all candidates, then times them interleaved, with fewer samples if a deadline by
-        `time.monotonic` is near."""
-        self._timer.deadline = deadline
-        return self._interleaved(self._verified_together(candidates, with_baseline)[0]), None
-
     def examine(self, candidate: Candidate) -> Failure | None:
         """Verifies a winner once more, after it was timed beside others."""
         ready = self._prepared(candidate)
@@ -183,19 +178,14 @@ class KernelBench(BaseBench):
             enqueue, pieces = self._bound(candidate)
             self._restore(pieces)
             enqueue()
-            self._session.synchronize()
-            return self._read(GuardedArray.content)
+            return _until_failure(array.content() for array in self._arrays)
 
         return self._guarded(run)
 
-    def baseline(self) -> Measurement | None:
-        """None: no library has this kernel."""
-        return None
-
     def _verified_together(
-        self, candidates: Sequence[Candidate], with_baseline: bool
+        self, candidates: Sequence[Candidate], with_baseline: bool, leaders: bool
     ) -> tuple[list[Ready | Failure], None]:
-        del with_baseline  # no library has this kernel
+        del with_baseline, leaders  # no library has this kernel
         return [self._prepared(candidate) for candidate in candidates], None
 
     def _prepared(self, candidate: Candidate, enough_us: float = math.inf) -> Ready | Failure:
@@ -225,28 +215,17 @@ class KernelBench(BaseBench):
                 array.restore()
         self._scratch.restore(pieces)
 
-    def _read(self, read: Callable[[GuardedArray], T | Failure]) -> list[T] | Failure:
-        """The answers of all arrays after a run, or the first failure."""
-        answers: list[T] = []
-        for array in self._arrays:
-            answer = read(array)
-            if isinstance(answer, Failure):
-                return answer
-            answers.append(answer)
-        return answers
-
-    def _agreements(self) -> list[Agreement] | Failure:
-        """The agreement of each output after a run, or the first failure."""
-        read: Callable[[GuardedArray], Agreement | Failure | None] = GuardedArray.checked
+    def _agreements(self) -> list[Agreement | None] | Failure:
+        """The agreement of each array after a run, or the first failure."""
+        if not self._verified:
+            return []
         if self._comparison is not None:
-            self._comparison.compare()
-            read = self._comparison.outcome
-        answers = self._read(read)
-        return answers if isinstance(answers, Failure) else [*filter(None, answers)]
+            return _until_failure(self._comparison.compare())
+        return _until_failure(array.checked() for array in self._arrays)
 
     def _checked(self, run: Run, pieces: Sequence[Piece], enough_us: float) -> Passed | Failure:
         """Compares the results of `RUNS` runs, or of one that takes longer than `enough_us`."""
-        agreements: list[Agreement] = []
+        agreements: list[Agreement | None] = []
         times = []
         for repeated in range(RUNS):
             self._restore(pieces, written_only=bool(repeated))
@@ -255,7 +234,7 @@ class KernelBench(BaseBench):
             end = self._session.mark()
             self._session.synchronize()
             times.append(1e3 * start.time_till(end))
-            checked = self._agreements() if self._verified else []
+            checked = self._agreements()
             if isinstance(checked, Failure):
                 return checked
             if (stray := self._scratch.stray(pieces)) is not None:
@@ -263,22 +242,20 @@ class KernelBench(BaseBench):
             agreements = checked
             if times[-1] > enough_us:
                 break
-        if not agreements:
-            return Passed(None, None, None, min(times))
-        worst = max(agreements, key=_error_share)
-        return Passed(worst.error, worst.allowed, self._relative(agreements), min(times))
-
-    def _relative(self, agreements: Sequence[Agreement]) -> float:
-        """The Frobenius norm of the error over that of the expected values."""
-        difference = sum(agreement.difference for agreement in agreements)
-        expected = (array.buffer.expected for array in self._arrays)
-        square = difference and sum(values.square for values in expected if values is not None)
-        return math.sqrt(difference / square) if square else 0.0
+        outputs = filter(None, agreements)
+        worst = max(outputs, key=lambda agreement: agreement.share, default=None)
+        error, allowed = (None, None) if worst is None else (worst.error, worst.allowed)
+        return Passed(error, allowed, None, min(times))
 
 
-def _error_share(agreement: Agreement) -> float:
-    """The error as a share of what is allowed."""
-    return agreement.error / agreement.allowed if agreement.allowed else 0.0
+def _until_failure(answers: Iterable[T | Failure]) -> list[T] | Failure:
+    """All answers, or the first failure."""
+    values: list[T] = []
+    for answer in answers:
+        if isinstance(answer, Failure):
+            return answer
+        values.append(answer)
+    return values
 
 
 NAN = 0xFF

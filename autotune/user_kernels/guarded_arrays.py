@@ -7,7 +7,7 @@ that is found wrong there is downloaded, for the words of its failure.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from functools import cached_property
 from pathlib import Path
@@ -26,7 +26,7 @@ from autotune.measure.verify_kernels import MOST_BLOCKS, THREADS, program_of
 from autotune.problem.call import KernelCall
 from autotune.problem.integers import ceil_div
 from autotune.user_kernels.results import Agreement, Comparison, compare
-from autotune.user_kernels.workload import ArrayArgument
+from autotune.user_kernels.workload import ArrayArgument, difference
 
 PATTERN = 0xA5
 """Byte of the guards around each array; an unlikely result as a number of any type."""
@@ -37,9 +37,7 @@ VECTOR = 16
 # As in compare_arrays.cu.
 SOURCE = "compare_arrays.cu"
 
-FINDINGS = np.dtype(
-    [("wrong", "i8"), ("place", "i8"), ("error", "f8"), ("ratio", "f8"), ("squares", "f8")]
-)
+FINDINGS = np.dtype([("wrong", "i8"), ("place", "i8"), ("error", "f8"), ("ratio", "f8")])
 
 ENTRIES = MOST_BLOCKS * FINDINGS.itemsize
 
@@ -55,9 +53,9 @@ PARAMETERS: Mapping[str, tuple[ArgumentType, ...]] = {
     "compare": ("pointer", "pointer", "i64", "f64", "f64", "pointer"),
 }
 
-WORDS = ("WORDS", "uint4")
-
-COUNT_CHANGED = Template(SOURCE, "count_changed", (WORDS,), form="count_changed<{WORDS}>")
+COUNT_CHANGED = Template(
+    SOURCE, "count_changed", (("WORDS", "uint4"),), form="count_changed<{WORDS}>"
+)
 
 
 def comparison_of(actual: np.dtype[Any], expected: np.dtype[Any]) -> Template:
@@ -147,8 +145,7 @@ class GuardedArray:
             return content if isinstance(content, Failure) else None
         if buffer.expected is None:
             return self._unchanged(content)
-        array = content.view(buffer.before.dtype).reshape(buffer.before.shape)
-        comparison = compare(array, buffer.expected)
+        comparison = compare(content, buffer.expected)
         if comparison.wrong:
             return Failure("verify", difference(buffer, comparison))
         return comparison
@@ -156,47 +153,31 @@ class GuardedArray:
     def content(self) -> NDArray[Any] | Failure:
         """A copy of the contents after the work on the stream."""
         content = self._downloaded()
-        if isinstance(content, Failure):
-            return content
-        before = self.buffer.before
-        copied: NDArray[Any] = content.copy().view(before.dtype).reshape(before.shape)
-        return copied
+        return content if isinstance(content, Failure) else content.copy()
 
     @cached_property
     def _image(self) -> NDArray[np.uint8]:
         """Host memory for the array with its guards."""
         return np.empty(self.bytes, np.uint8)
 
-    def _downloaded(self) -> NDArray[np.uint8] | Failure:
-        """The bytes of the array, or the failure of a write beside it."""
+    def _downloaded(self) -> NDArray[Any] | Failure:
+        """The array in host memory, or the failure of a write beside it."""
         self._session.download(self._image, int(self.memory))
         guards = self._image[:GUARD], self._image[self.end :]
         if count := sum(int((guard != PATTERN).sum()) for guard in guards):
             where = f"argument {self.buffer.place}"
             return Failure("verify", f"stray writes: changed {count} bytes around {where}")
-        return self._image[GUARD : self.end]
+        before = self.buffer.before
+        return self._image[GUARD : self.end].view(before.dtype).reshape(before.shape)
 
-    def _unchanged(self, content: NDArray[np.uint8]) -> Failure | None:
-        before = self.buffer.before.reshape(-1)
-        elements = (array.view(np.uint8).reshape(before.size, -1) for array in (content, before))
+    def _unchanged(self, content: NDArray[Any]) -> Failure | None:
+        before = self.buffer.before
+        flat = (array.reshape(-1).view(np.uint8) for array in (content, before))
+        elements = (array.reshape(before.size, -1) for array in flat)
         if count := int(np.not_equal(*elements).any(axis=1).sum()):
             where = f"argument {self.buffer.place}, which the reference leaves as it is"
             return Failure("verify", f"stray writes: changed {count} elements of {where}")
         return None
-
-
-def difference(buffer: ArrayArgument, comparison: Comparison) -> str:
-    """The number of wrong elements of an array, with the worst one."""
-    indices = comparison.place[::-1] if buffer.fortran else comparison.place
-    place = f"{indices if len(indices) != 1 else indices[0]}{comparison.member}"
-    text = (
-        f"argument {buffer.place}: wrong result: {comparison.wrong} of {buffer.before.size} "
-        f"elements, such as {comparison.actual:.6g} instead of {comparison.desired:.6g} at "
-        f"{place}, tolerance {comparison.allowed:.3g}"
-    )
-    if comparison.actual == comparison.actual or not buffer.written:
-        return text
-    return f"{text}; it held NaN before, as the reference does not read it"
 
 
 def guarded_bytes(buffer: ArrayArgument) -> int:
@@ -260,22 +241,23 @@ class DeviceComparison:
         launch = (blocks, 1, 1), (THREADS, 1, 1), arguments
         self._steps.append(self._kernels[template].step(*launch))
 
-    def compare(self) -> None:
-        """Compares all arrays after the work on the stream."""
+    def compare(self) -> Iterator[Agreement | Failure | None]:
+        """Compares all arrays after the work on the stream, each as `GuardedArray.checked` does,
+        which compares one that is wrong, or that the device cannot compare, once more."""
         for step in self._steps:
             step()
         self._session.download(self._findings, int(self._entries))
+        return map(_outcome, self._arrays, self._findings)
 
-    def outcome(self, array: GuardedArray) -> Agreement | Failure | None:
-        """The last comparison of an array, as `GuardedArray.checked`, which compares one that is
-        wrong, or that the device cannot compare, once more."""
-        changes, errors = self._findings[self._arrays.index(array)]
-        expected = array.buffer.expected
-        unknown = expected is not None and device_type(array.buffer) is None
-        if unknown or changes["wrong"].any() or errors["wrong"].any():
-            return array.checked()
-        if expected is None:
-            return None
-        worst = errors[errors["ratio"].argmax()]
-        allowed = expected.allowed(int(worst["place"]))
-        return Agreement(float(errors["error"].max()), allowed, float(errors["squares"].sum()))
+
+def _outcome(array: GuardedArray, findings: NDArray[Any]) -> Agreement | Failure | None:
+    """The comparison of an array, from the bytes that have changed and the errors."""
+    changes, errors = findings
+    expected = array.buffer.expected
+    unknown = expected is not None and device_type(array.buffer) is None
+    if unknown or changes["wrong"].any() or errors["wrong"].any():
+        return array.checked()
+    if expected is None:
+        return None
+    worst = errors[errors["ratio"].argmax()]
+    return Agreement(float(errors["error"].max()), expected.allowed(int(worst["place"])))

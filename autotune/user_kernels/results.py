@@ -6,7 +6,6 @@ import math
 import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -14,9 +13,6 @@ from numpy.typing import NDArray
 
 from autotune.cuda.textures import Texture
 from autotune.errors import UsageError
-
-TIME_LIMIT_S = 20.0
-"""Seconds that a configuration may take by default."""
 
 Tolerance = float | Mapping[int, float]
 """A tolerance of all arrays, or of arguments by their positions."""
@@ -55,7 +51,7 @@ class Verification:
 
     rtol: Tolerance | None = None
     atol: Tolerance | None = None
-    time_limit: float = TIME_LIMIT_S
+    time_limit: float = 20.0
     check: Check | None = None
     by_configuration: bool = False
 
@@ -118,22 +114,6 @@ class ExpectedArray:
         size = float(abs(self.values.reshape(-1)[place].item()))
         return self.atol + self.rtol * size if math.isfinite(size) else 0.0
 
-    @cached_property
-    def square(self) -> float:
-        """The sum of the squares of the finite values."""
-        if self.fields:
-            return sum(field.square for field in self.fields.values())
-        flat, total = self.values.reshape(-1), 0.0
-        for start in range(0, flat.size, CHUNK):
-            part = flat[start : start + CHUNK]
-            wide = part.astype(np.complex128 if part.dtype.kind == "c" else np.float64)
-            square = float(np.vdot(wide, wide).real)
-            if not math.isfinite(square):
-                wide = wide[np.isfinite(wide)]
-                square = float(np.vdot(wide, wide).real)
-            total += square
-        return total
-
 
 @dataclass(frozen=True)
 class Agreement:
@@ -142,12 +122,15 @@ class Agreement:
     Attributes:
         error: largest absolute error; NaN if a result is NaN.
         allowed: tolerance of the element whose error is the largest multiple of its tolerance.
-        difference: sum of the squares of the errors, over finite elements.
     """
 
     error: float
     allowed: float
-    difference: float
+
+    @property
+    def share(self) -> float:
+        """The error as a share of what is allowed; 0 where nothing is."""
+        return self.error / (self.allowed or math.inf)
 
 
 @dataclass(frozen=True)
@@ -175,7 +158,7 @@ def compare(actual: NDArray[Any], expected: ExpectedArray) -> Comparison:
     if expected.fields:
         return _compare_fields(actual, expected)
     flat, desired = actual.reshape(-1), expected.values.reshape(-1)
-    wrong, error, difference = 0, 0.0, 0.0
+    wrong, error = 0, 0.0
     worst, at = -1.0, 0
     for start in range(0, flat.size, CHUNK):
         part = slice(start, start + CHUNK)
@@ -187,11 +170,9 @@ def compare(actual: NDArray[Any], expected: ExpectedArray) -> Comparison:
         ratios = np.where(bad, np.inf, errors / np.where(allowed > 0, allowed, 1.0))
         if ratios.max() > worst:
             at, worst = start + int(ratios.argmax()), float(ratios.max())
-        finite = errors[np.isfinite(errors) & np.isfinite(desired[part])]
-        difference += float(finite @ finite)
     place = tuple(int(index) for index in np.unravel_index(at, actual.shape))
     values = flat[at].item(), desired[at].item()
-    return Comparison(error, expected.allowed(at), difference, wrong, place, *values)
+    return Comparison(error, expected.allowed(at), wrong, place, *values)
 
 
 def _compare_fields(actual: NDArray[Any], expected: ExpectedArray) -> Comparison:
@@ -200,12 +181,8 @@ def _compare_fields(actual: NDArray[Any], expected: ExpectedArray) -> Comparison
     for name, desired in expected.fields.items():
         part = compare(as_bytes(actual[name]), desired)
         parts.append(replace(part, member=f".{name}{part.member}"))
-    worst = max(parts, key=lambda part: (part.wrong > 0, part.error / (part.allowed or math.inf)))
-    return replace(
-        worst,
-        wrong=min(sum(part.wrong for part in parts), actual.size),
-        difference=sum(part.difference for part in parts),
-    )
+    worst = max(parts, key=lambda part: (part.wrong > 0, part.share))
+    return replace(worst, wrong=min(sum(part.wrong for part in parts), actual.size))
 
 
 def _nan_last(error: float) -> float:
@@ -300,15 +277,11 @@ def expected_array(
     if rtol is None:
         rtol = RTOL.get(argument.dtype.name, 0.0)
     if atol is None:
-        atol = rtol * mean_size(values) if rtol else 0.0
+        sizes = np.abs(values)
+        finite = np.isfinite(sizes)
+        mean = float(sizes.mean(dtype=np.float64, where=finite)) if rtol and finite.any() else 0.0
+        atol = rtol * mean
     return ExpectedArray(as_bytes(np.ascontiguousarray(values)), rtol, atol)
-
-
-def mean_size(values: Array) -> float:
-    """The mean absolute value of the finite elements."""
-    sizes = np.abs(values)
-    finite = np.isfinite(sizes)
-    return float(sizes.mean(dtype=np.float64, where=finite)) if finite.any() else 0.0
 
 
 def column_major(array: Array) -> bool:
@@ -349,22 +322,16 @@ def results_of(
     """
     if not callable(reference):
         return run_reference(reference, arguments), frozenset()
-    blank = frozenset(place for place, argument in enumerate(arguments) if _is_blank(argument))
-    read = frozenset[int]()
-    while blank:
-        filled = _changed(arguments, blank)
-        if (results := _quiet_results(reference, filled)) is None:
-            break
-        outputs = _outputs(results)
-        if not blank <= outputs:
-            blank &= outputs  # the others are inputs
-        elif any(_has_nan(results[place]) for place in outputs):
-            read = blank if len(blank) == 1 else read
-            break
-        else:
-            return results, blank | _unread(reference, filled, results, outputs - blank)
-    results = run_reference(reference, arguments)
-    return results, _unread(reference, arguments, results, _outputs(results) - read)
+    blank = frozenset(
+        place
+        for place, each in enumerate(arguments)
+        if isinstance(each, np.ndarray) and each.dtype.kind in "fc" and not each.any()
+    )
+    filled: Sequence[object] = _changed(arguments, blank)
+    results = _quiet_results(reference, filled) if blank else None
+    if results is None or not blank <= _outputs(results) or _has_nan(results):
+        results, filled, blank = run_reference(reference, arguments), arguments, frozenset()
+    return results, blank | _unread(reference, filled, results, _outputs(results) - blank)
 
 
 def _unread(
@@ -413,14 +380,9 @@ def _outputs(results: Sequence[Any]) -> frozenset[int]:
     return frozenset(place for place, result in enumerate(results) if result is not None)
 
 
-def _is_blank(argument: object) -> bool:
-    """Whether an argument is an array of floating-point zeros."""
-    return isinstance(argument, np.ndarray) and argument.dtype.kind in "fc" and not argument.any()
-
-
-def _has_nan(result: object) -> bool:
-    values = np.asarray(result)
-    return values.dtype.kind in "fc" and bool(np.isnan(values).any())
+def _has_nan(results: Sequence[Any]) -> bool:
+    arrays = (np.asarray(result) for result in results if result is not None)
+    return any(array.dtype.kind in "fc" and bool(np.isnan(array).any()) for array in arrays)
 
 
 def different(array: Array) -> Array:

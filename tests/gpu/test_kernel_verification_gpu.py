@@ -145,7 +145,7 @@ def test_device_fails_each_fault_in_the_words_of_the_host(
         if fault == "none":
             assert isinstance(outcome, Measurement), outcome
             assert isinstance(expected, Measurement), expected
-            assert (outcome.error, outcome.relative_error) == (0.0, 0.0)
+            assert outcome.error == 0.0
             assert outcome.tolerance == expected.tolerance
             continue
         assert isinstance(outcome, Failure), (fault, outcome)
@@ -167,7 +167,6 @@ def test_rounding_has_the_same_error_on_the_device(
     assert isinstance(host, Measurement), host
     assert 0 < (device.error or 0) == host.error
     assert device.tolerance == host.tolerance
-    assert device.relative_error == pytest.approx(host.relative_error, rel=1e-9)
 
 
 def test_input_is_restored_after_a_stray_write(session: Session) -> None:

@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from support.host_cases import Case, Matrix, numbers, random_scales, stored
 from support.host_cuda import CUDA_SRC, Program, build, run
 from support.oracle_errors import error_unit, largest_error
+from support.oracle_products import product
 
 from autotune.cuda import compiler
 from autotune.cuda.program import CompileFailure
@@ -24,7 +25,7 @@ from autotune.families.config import Config
 from autotune.families.plan import Alignment, Argument, Launch, LaunchPlan, Template
 from autotune.measure import exact, operands, verify_kernels
 from autotune.measure.operands import OperandScales
-from autotune.measure.oracle import activated, gates, product, roundoff
+from autotune.measure.oracle import activated, gates, roundoff
 from autotune.measure.verify import AMAX_ERROR
 from autotune.measure.verify_kernels import (
     EVEN,

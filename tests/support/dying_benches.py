@@ -28,7 +28,7 @@ class Brief(Fake):
         return Measurement(2000.0 - candidate.resources.threads, samples=20)
 
     def rematch(
-        self, candidates: Sequence[Candidate], with_baseline: bool
+        self, candidates: Sequence[Candidate], with_baseline: bool, deadline: float
     ) -> tuple[list[object], Measurement | None]:
         return [self.measure(candidate, None) for candidate in candidates], None
 

@@ -196,7 +196,7 @@ class ComparisonKernel:
         )
         got, wanted = arrays
         found = compare(got, ExpectedArray(wanted, rtol, atol))
-        values = found.wrong, found.place[0], found.error, 0.0, found.difference
+        values = found.wrong, found.place[0], found.error, 0.0
         array_at(entries, 1, guarded_arrays.FINDINGS)[0] = values
 
 

@@ -29,6 +29,7 @@ from autotune.problem import Problem
 from autotune.problem.call import BY_NAME
 from support import eight_bits
 from support.oracle_errors import error_unit
+from support.oracle_products import product
 
 Matrix = NDArray[Any]
 """Elements as they are stored: float32, float16, int8, int32, or their bits: uint16 for bfloat16,
@@ -225,7 +226,7 @@ def expected(case: Case) -> NDArray[np.float64]:
     a, b, scales = _factors(case)
     bias = None if case.bias is None else numbers(case.bias)
     residual = None if case.residual is None else numbers(case.residual)
-    return oracle.product(
+    return product(
         *(problem, a, b, numbers(case.c), bias),
         alpha=case.alpha,
         beta=case.beta,
@@ -261,7 +262,7 @@ def _sums(case: Case, size: Callable[[Any], Any] = np.asarray) -> NDArray[np.flo
     """The sums of the products of the case, or of their sizes."""
     plain = replace(case.problem, epilogue="none")
     a, b, scales = _factors(case)
-    return oracle.product(plain, size(a), size(b), alpha=abs(case.alpha), scales=scales)
+    return product(plain, size(a), size(b), alpha=abs(case.alpha), scales=scales)
 
 
 def _tolerance_of_8_bits(case: Case, wanted: NDArray[np.float64]) -> NDArray[np.float64]:

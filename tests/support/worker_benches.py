@@ -90,7 +90,7 @@ class Fake:
         return "garbage"
 
     def rematch(
-        self, candidates: Sequence[Candidate], with_baseline: bool
+        self, candidates: Sequence[Candidate], with_baseline: bool, deadline: float
     ) -> tuple[list[object], Measurement | Failure | None]:
         if any(candidate.config.values.get("act") == "kill" for candidate in candidates):
             os.kill(os.getpid(), signal.SIGKILL)
@@ -137,9 +137,9 @@ class WrongLibrary(Fake):
         self._late = late
 
     def rematch(
-        self, candidates: Sequence[Candidate], with_baseline: bool
+        self, candidates: Sequence[Candidate], with_baseline: bool, deadline: float
     ) -> tuple[list[object], Measurement | Failure | None]:
-        outcomes, baseline = super().rematch(candidates, with_baseline)
+        outcomes, baseline = super().rematch(candidates, with_baseline, deadline)
         return outcomes, WRONG if self._late else baseline
 
     def baseline(self) -> Measurement | Failure:

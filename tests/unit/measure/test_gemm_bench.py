@@ -20,7 +20,7 @@ from autotune.measure import bench as module
 from autotune.measure.bench import BASELINE, LEADER, WINNER, GemmBench
 from autotune.measure.measurement import Energy, Failure, Measurement
 from autotune.measure.objective import COLD, HOT, Objective
-from autotune.measure.operands import RowBits, shifted
+from autotune.measure.operands import row_fault, shifted
 from autotune.measure.runner import Candidate, RowReference
 from autotune.measure.session import Run
 from autotune.measure.timing import Samples, WarmRun
@@ -390,7 +390,7 @@ def test_row_with_other_bits_is_a_failure(first: int, wrong: int) -> None:
     session: Any = HostSession(operands)
     config = Config.of("fake", {"wrong": wrong})
     reference = Candidate(config, LaunchPlan(config, (), 8, 2), (), Resources(32, 32, 0))
-    failure = RowBits(session, operands).fault(RowReference(first, 16, reference))
+    failure = row_fault(session, operands, RowReference(first, 16, reference))
     assert operands.calls == ["reserve 8 2", "clear"]
     assert (failure is not None) == bool(wrong)
     if failure is not None:

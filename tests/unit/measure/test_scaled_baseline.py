@@ -14,10 +14,11 @@ from numpy.lib.stride_tricks import as_strided
 from support.fake_session import FakeSession
 from support.host_cases import numbers, random_scales, stored
 from support.oracle_errors import error_unit, largest_error
+from support.oracle_products import product
 
 from autotune.measure.baseline import PaddedRun, open_baseline
 from autotune.measure.operands import GUARD, GuardedMatrix, Operands
-from autotune.measure.oracle import activated, library_tolerance, product
+from autotune.measure.oracle import activated, library_tolerance
 from autotune.problem import ELEMENT_TYPES, Problem
 from autotune.problem.vendor import is_padded, library_sizes
 

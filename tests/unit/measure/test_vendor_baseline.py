@@ -17,6 +17,7 @@ from support.fake_cublas import FakeCublas
 from support.fake_session import FakeSession
 from support.host_cases import numbers, stored
 from support.oracle_errors import error_unit, largest_error
+from support.oracle_products import product
 from support.served_precisions import SERVED
 
 from autotune.errors import MissingError, RunnerError
@@ -24,7 +25,7 @@ from autotune.measure import baseline
 from autotune.measure.baseline import OpenBaseline, PaddedRun, open_baseline
 from autotune.measure.cublas import COMPUTE_32F, COMPUTE_32F_FAST_TF32, Cublas, open_cublas, version
 from autotune.measure.operands import GUARD, GuardedMatrix, Operands
-from autotune.measure.oracle import activated, library_tolerance, product, tolerance
+from autotune.measure.oracle import activated, library_tolerance, tolerance
 from autotune.problem import ELEMENT_TYPES, ELEMENTWISE, LAYOUTS, PRECISIONS, Problem
 
 Array = NDArray[Any]

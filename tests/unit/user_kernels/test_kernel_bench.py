@@ -113,9 +113,7 @@ def test_right_kernel_is_measured_with_its_error(bench: KernelBench) -> None:
     assert outcome.time_us == 250.0
     assert outcome.error is not None
     assert outcome.tolerance is not None
-    assert outcome.relative_error is not None
     assert outcome.error <= outcome.tolerance
-    assert outcome.relative_error < 1e-6
 
 
 def test_kernel_runs_twice_before_it_is_timed(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -200,9 +198,10 @@ def test_less_accurate_kernel_passes_within_tolerance(
     for act in ("right", "rough", "right"):
         outcome = bench.measure(candidate(act), None)
         assert isinstance(outcome, Measurement)
-        errors.append(outcome.relative_error)
+        errors.append(outcome.error)
+    largest = np.abs(F4(2.5) * arguments()[1] + arguments()[0]).max()
     assert errors[0] == errors[2]
-    assert errors[1] == pytest.approx(3e-5, rel=0.01)
+    assert errors[1] == pytest.approx(3e-5 * largest, rel=0.01)
 
 
 def test_written_output_is_not_preset_to_the_result(
@@ -224,7 +223,7 @@ def test_written_output_is_not_preset_to_the_result(
     )
 
 
-GUARDED, FOUND = 4 * N + 2 * 4096, 2 * 2 * 1024 * 40
+GUARDED, FOUND = 4 * N + 2 * 4096, 2 * 2 * 1024 * 32
 """Bytes of y or x with its guards, and of what the comparison on the device finds."""
 
 
@@ -261,7 +260,7 @@ def test_contents_of_a_free_array_are_not_compared(
     bench, _ = opened(monkeypatch, call=call, free=free)
     outcome = bench.measure(candidate("off"), None)
     assert isinstance(outcome, Measurement)
-    assert (outcome.error, outcome.tolerance, outcome.relative_error) == (None, None, None)
+    assert (outcome.error, outcome.tolerance) == (None, None)
     for act in ("behind", "input"):
         assert isinstance(bench.measure(candidate(act), None), Failure)
 
@@ -345,10 +344,6 @@ def test_bench_takes_up_another_call(monkeypatch: pytest.MonkeyPatch) -> None:
     bench, _ = opened(monkeypatch, call=Workload(work().call, (), ()))
     bench.switch_to(work())
     assert isinstance(bench.measure(candidate("right"), None), Measurement)
-
-
-def test_user_kernel_has_no_baseline(bench: KernelBench) -> None:
-    assert bench.baseline() is None
 
 
 def test_workload_survives_pickling() -> None:
