@@ -9,12 +9,7 @@ from autotune.cuda import launches
 from autotune.cuda.launches import Layout, layout
 from autotune.cuda.program import Program
 from autotune.device import Device
-from autotune.export.library import (
-    CompiledKernels,
-    ExportedGemm,
-    ExportedLibrary,
-    FallbackKernel,
-)
+from autotune.export.library import CompiledKernels, ExportedGemm, ExportedLibrary, FallbackKernel
 from autotune.export.text import c_string, comment, numbers, table
 from autotune.families.plan import Argument, Launch, TensorMap
 from autotune.problem import TENSOR_MAP_TYPES, Problem

@@ -52,11 +52,7 @@ def batch_invariant(
 
 
 def required(
-    problem: Problem,
-    device: Device,
-    records: Records,
-    objective: Objective = HOT,
-    option: str = "",
+    problem: Problem, device: Device, records: Records, objective: Objective = HOT, option: str = ""
 ) -> Answer:
     """The answer of `batch_invariant`; `option` ends the command in the error, such as ` --device
     h100`.

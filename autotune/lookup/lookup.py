@@ -46,7 +46,6 @@ from autotune.version import __version__
 QUICK_LOSS = 0.01
 """Mean loss of a quick race against full tuning."""
 
-
 Find = Callable[[Problem, Device, Records, Objective], Answer | None]
 """A look-up in records."""
 

@@ -58,11 +58,9 @@ from autotune.records import Record, Records
 NEIGHBOURS = 24
 """Records whose entries are candidates, the nearest."""
 
-
 ENTRIES = 32
 """The most entries of near records that become candidates: the best of each, then the second
 best."""
-
 
 VARIED = 4
 """The number of best candidates that a look-up varies.
@@ -72,17 +70,14 @@ than the best of a sample and its variants, by the cost model; with the variants
 0.9 %, a millisecond later. Members as they are take 6 % longer.
 """
 
-
 READY = 1.05
 """Predicted slowdown that is accepted for a program that came with the package. On 66 recorded
 shapes, each left out in turn, with 15 or 40 % of the configurations compiled, it costs 1.1 % at
 most in the mean."""
 
-
 CAUTION = 2.0
 """Standard deviations by which a configuration is taken to be slower than predicted: configurations
 with few records nearby are more often slower than predicted than faster."""
-
 
 Rank = Callable[[Sequence[Config], Predictions], Iterable[Config]]
 """Ranks the configurations that can run by their predicted times, the best first."""
@@ -356,7 +351,6 @@ def _blas() -> ThreadpoolController:
 
 FEWEST = 24
 """Members that suit a problem; with fewer, those come too that are only thought to be slow."""
-
 
 FEWEST_OF_FAMILY = 8
 """Members of a family that suit a problem; with fewer, others of it are repaired until there are as

@@ -22,7 +22,6 @@ from autotune.records.record import weakness
 
 Neighbour = Record | RecordDigest
 
-
 REACH = 6.0
 """Octaves within which a record is a neighbour."""
 
@@ -30,16 +29,12 @@ REACH = 6.0
 # Distances for differences other than size, in octaves.
 A_LAYOUT, A_COMPUTE, AN_OUTPUT, AN_EPILOGUE, A_DEVICE = 1.0, 2.0, 0.2, 0.1, 1.0
 
-
 A_TWIN = 0.1
-
 
 A_SCALE, SCALED_BLOCKS, AN_ACCUMULATION = 0.1, 1.0, 0.5
 
-
 DECIMALS = 9
 """Digits of a remoteness, so that records at the same distance tie whatever the rounding."""
-
 
 TEACHERS = 128
 """Records that choices learn from, the nearest."""
@@ -122,9 +117,7 @@ def _same_sums(record: Neighbour, problem: Problem) -> bool:
 SEVERAL = 4
 """Most records of a problem that are looked at, of as many bundles and folders."""
 
-
 Serves = Callable[[Device, Device], bool]
-
 
 Near = tuple[float, RecordDigest]
 """A record behind its remoteness in octaves."""

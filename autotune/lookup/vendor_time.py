@@ -37,15 +37,12 @@ on an H100 and 2.24 us on an H200. Predictions hardly depend on it: with 1, 2 or
 over 209 problems of an H200, each left out in turn, is 13.9, 12.8 and 13.0 %.
 """
 
-
 CAUTION = 1.0
 """Standard deviations by which a configuration is taken to be slower than expected."""
-
 
 _OWN_TENSOR_CORES = {10: "Blackwell (tcgen05)", 11: "Blackwell (tcgen05)"}
 """Architectures, by their major compute capability, whose tensor cores have instructions that no
 family uses."""
-
 
 FASTER = "; cuBLAS is {} to be faster, and multiplies arrays of PyTorch and CuPy"
 

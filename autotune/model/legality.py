@@ -22,7 +22,6 @@ from autotune.problem import Problem
 
 T = TypeVar("T")
 
-
 Values = Mapping[str, Value]
 """Values of parameters by name, in the order of the family's parameters."""
 
@@ -102,11 +101,7 @@ class FamilyRules:
     """
 
     def __init__(
-        self,
-        family: str,
-        problem: Problem,
-        device: Device,
-        rules: Sequence[Rule] | None = None,
+        self, family: str, problem: Problem, device: Device, rules: Sequence[Rule] | None = None
     ) -> None:
         kind = registry.serving(family, problem)
         self.family = kind.name

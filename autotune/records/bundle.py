@@ -139,9 +139,7 @@ def written(content: Bundle) -> Iterator[bytes]:
 
 
 def dumps(
-    records: Iterable[Record],
-    tuned: Iterable[Range] = (),
-    submission: Submission | None = None,
+    records: Iterable[Record], tuned: Iterable[Range] = (), submission: Submission | None = None
 ) -> bytes:
     """One bundle of records and ranges; the same content in the same order gives the same bytes.
 

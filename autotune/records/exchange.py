@@ -189,11 +189,7 @@ def check_folder(root: Path, store: Store) -> None:
 
 
 def absorb(
-    store: Store,
-    contents: Iterable[TuningRecord | Range],
-    today: Origin,
-    *,
-    kernels: bool = False,
+    store: Store, contents: Iterable[TuningRecord | Range], today: Origin, *, kernels: bool = False
 ) -> list[ImportResult]:
     """Merges records and ranges into the store.
 

@@ -38,9 +38,7 @@ compiled programs. `quarantine`: candidates that are not tried again. `trials`: 
 `journal`: trials of earlier versions, which are not read. `aside`: copies of replaced files.
 `leftover`: temporary files of interrupted writers."""
 
-
 _ASIDE = re.compile(r"\.(broken|superseded)-\d+$")
-
 
 _KINDS: dict[tuple[str, str], Kind] = {
     ("records", ".json"): "record",
@@ -247,16 +245,12 @@ _SELECTED = {
 }
 """The kinds of files that `chosen` takes whole, by the words for them."""
 
-
 BUSY_S = 3600.0
 """A temporary file is deleted only after this long, when no running writer can still use it."""
 
 
 def chosen(
-    items: Collection[Item],
-    kinds: Collection[str],
-    slug: str | None,
-    tuned: Iterable[object] = (),
+    items: Collection[Item], kinds: Collection[str], slug: str | None, tuned: Iterable[object] = ()
 ) -> list[Item]:
     """The files of the chosen kinds.
 

@@ -134,10 +134,8 @@ def range_table(tuned: Range) -> RenderableType:
 TUNED, NO_TIME = "tuned before", "no time left"
 """Why a shape was not searched."""
 
-
 SHAPES_WIDTH = 120
 """Columns of the table in Python."""
-
 
 SHAPES_NOTE = "us: of all runs of the shape; gain: cuBLAS's time over the kernel's, less 1"
 

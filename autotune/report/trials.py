@@ -228,7 +228,6 @@ class TrialTable:
 
 _TIMES = ("time_us", "spread_us", "cold_us")
 
-
 _RESOURCES = ("threads", "registers", "shared", "local")
 
 

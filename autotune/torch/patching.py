@@ -39,22 +39,16 @@ from autotune.runtime.frameworks import tf32_allowed
 from autotune.settings import Policy
 from autotune.torch.linear import PatchedLinear, patched, unpatched
 from autotune.torch.operator import DTYPES, name_of
-from autotune.torch.quantized import (
-    Quantization,
-    patch_quantized,
-)
+from autotune.torch.quantized import Quantization, patch_quantized
 from autotune.tuning.options import Search
 
 BUDGET_S = 20.0
 """Seconds to tune a shape."""
 
-
 WIDTH = 120
 """Width of the table where it is not printed to a terminal."""
 
-
 NO_RANGE = "no batch-invariant range"
-
 
 Rows = tuple[int, ...] | Shapes | None
 """Numbers that hold for every layer, the shapes that a model ran, or all that have records."""
@@ -332,10 +326,7 @@ def _compute(dtype: Any) -> str:
 
 
 def _tune_missing(
-    groups: Iterable[LayerGroup],
-    rows: Rows,
-    records: dict[int, LayerRecords],
-    options: Search,
+    groups: Iterable[LayerGroup], rows: Rows, records: dict[int, LayerRecords], options: Search
 ) -> ShapesReport:
     """Tunes the shapes of layers that have no record, those of a GPU under one budget.
 

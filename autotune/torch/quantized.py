@@ -24,7 +24,6 @@ from autotune.tuning.options import Search
 DTYPES = (torch.float16, torch.bfloat16)
 """Types of weights that are quantised: those that a bias and a result of 8-bit operands have."""
 
-
 RUNS, SAMPLES = 10, 20
 """Runs of a layer in a graph, and replays of the graph, whose median counts."""
 

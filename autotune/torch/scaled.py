@@ -17,13 +17,7 @@ from autotune.errors import ArrayError, UsageError
 from autotune.problem import SCALE_BLOCK
 from autotune.problem.integers import ceil_div
 from autotune.runtime.frameworks import own_scale_b, own_scales
-from autotune.runtime.quantized import (
-    GRANULARITIES,
-    SOURCES,
-    TARGETS,
-    quantizer,
-    target_beside,
-)
+from autotune.runtime.quantized import GRANULARITIES, SOURCES, TARGETS, quantizer, target_beside
 from autotune.settings import Policy
 from autotune.torch.operator import (
     ACTIVATIONS,
@@ -374,10 +368,7 @@ def quantize_by_torch(x: Any, scale: str, dtype: Any) -> tuple[Any, Any]:
 def _fake_quantize(x: Any, scale: str, dtype: Any) -> tuple[Any, Any]:
     """Empty results for fake tensors, which have sizes but no memory."""
     _check_quantize(x, scale, dtype)
-    return (
-        x.new_empty(x.shape, dtype=dtype),
-        x.new_empty(_shape(x, scale), dtype=torch.float32),
-    )
+    return (x.new_empty(x.shape, dtype=dtype), x.new_empty(_shape(x, scale), dtype=torch.float32))
 
 
 def _check_quantize(x: Any, scale: str, dtype: Any) -> None:

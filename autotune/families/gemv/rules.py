@@ -32,7 +32,6 @@ def summation(p: GemvParams, problem: Problem) -> Summation:
 
 SUMMATION = ParameterFunction(summation, ("split_k", "ways"))
 
-
 THREADS = 64, 512
 BATCH_FLOATS = 16, 64
 """Floats of the larger operand that a thread loads in a batch: 1 to 4 vectors of 4 hide the latency

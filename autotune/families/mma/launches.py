@@ -68,11 +68,7 @@ def _operand(
 
 
 def _gemm(
-    p: MmaParams,
-    problem: Problem,
-    alignment: Alignment,
-    pair: OperandPair,
-    start: int,
+    p: MmaParams, problem: Problem, alignment: Alignment, pair: OperandPair, start: int
 ) -> Launch:
     form = p.oriented(problem)
     first, second = reversed(pair) if p.swap else pair

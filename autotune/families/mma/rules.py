@@ -239,7 +239,6 @@ def summation_order(p: MmaParams, problem: Problem) -> SummationOrder:
 SUMMATION = ParameterFunction(summation, ("slices", "bk", "split_k", "promote"))
 SUMMATION_ORDER = ParameterFunction(summation_order, ("slices", "bk", "split_k", "promote", "swap"))
 
-
 INSTRUCTIONS_SINCE = {"f16": (7, 5), "f8": (8, 9), "f8e5": (8, 9)}
 """The first compute capability with the kernel's MMA instructions, by precision; 8.0 for others."""
 SPILLS_SINCE, CONVERSION_OF_FEW = (10, 0), 16

@@ -166,7 +166,6 @@ SUMMATION_ORDER = ParameterFunction(
     summation_order, ("slices", "bk", "split_k", "reduction", "chunks")
 )
 
-
 THREADS = 64, 512
 STEPS = 4, 16
 """Steps of K between two barriers, all unrolled: fewer wait, more take seconds to compile."""

@@ -118,7 +118,6 @@ NAIVE = Family(
     on_ladder=True,
 )
 
-
 TILE_WIDTHS = tuple(range(4, 33))
 
 

@@ -7,12 +7,7 @@ from autotune.families.family import ParameterFunction, Rule
 from autotune.families.shared import tiling
 from autotune.families.shared.arguments import along_k
 from autotune.families.shared.limits import workspace_fault
-from autotune.families.shared.tiling import (
-    fill,
-    last_block_fault,
-    longest_split,
-    split_waves_fault,
-)
+from autotune.families.shared.tiling import fill, last_block_fault, longest_split, split_waves_fault
 from autotune.families.summation import (
     EXACT,
     Summation,
@@ -316,6 +311,5 @@ def summation_order(p: WgmmaParams, problem: Problem) -> SummationOrder | None:
 
 SUMMATION = ParameterFunction(summation, (*K_SHARING, "bk", "promote"))
 SUMMATION_ORDER = ParameterFunction(
-    summation_order,
-    ("swap", "source", "low", "bk", "promote", "cluster", "split_k", "reduction"),
+    summation_order, ("swap", "source", "low", "bk", "promote", "cluster", "split_k", "reduction")
 )

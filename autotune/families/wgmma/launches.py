@@ -30,12 +30,7 @@ from autotune.families.shared.arguments import (
     transposed,
 )
 from autotune.families.shared.cuda_enums import Store, enumerator
-from autotune.families.wgmma.parameters import (
-    FLOAT_BYTES,
-    WARPGROUP,
-    WgmmaParams,
-    copies_end,
-)
+from autotune.families.wgmma.parameters import FLOAT_BYTES, WARPGROUP, WgmmaParams, copies_end
 from autotune.families.wgmma.tiles import (
     INSTRUCTION_ROWS,
     LINE_BYTES,
@@ -305,11 +300,7 @@ def work(p: WgmmaParams, problem: Problem) -> Work:
         passes=1 if packed else 0,
         moved=2 * packed,
         tensor=p.elements * p.bk * problem.products,
-        traits=(
-            "wgmma",
-            f"wgmma {problem.compute} {p.schedule}",
-            _tile_trait(p),
-        ),
+        traits=("wgmma", f"wgmma {problem.compute} {p.schedule}", _tile_trait(p)),
     )
 
 

@@ -150,7 +150,6 @@ OPERAND_RULES = (
     Rule("source", _streamed_fault, (*CLUSTER_TILE, "source"), for_speed=True),
 )
 
-
 ARCHITECTURE = (9, 0)
 LARGEST_COORDINATE = 2**31 - 1
 """The largest row or column that TMA takes."""

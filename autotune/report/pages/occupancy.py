@@ -11,15 +11,7 @@ from autotune.errors import DeviceError
 from autotune.families.plan import Resources
 from autotune.occupancy import RESOURCES, STAIRS, BlockDemand, Curve, curve
 from autotune.report.occupancy import Sweep
-from autotune.report.pages.figures import (
-    COLOURS,
-    WINNER,
-    Figure,
-    axis,
-    figure,
-    scatter,
-    text,
-)
+from autotune.report.pages.figures import COLOURS, WINNER, Figure, axis, figure, scatter, text
 from autotune.report.pages.page import Section, escape, paragraph, percent, pictures_page, plot
 from autotune.report.trials import Subject
 
