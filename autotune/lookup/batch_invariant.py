@@ -14,8 +14,8 @@ from autotune.families.config import Config
 from autotune.lookup.answer import Answer, best_legal, expected_loss, recorded_objective
 from autotune.measure.objective import HOT, Objective
 from autotune.model import cost
-from autotune.model.legality import as_tuned
-from autotune.model.orders import OrderedLegality, sample
+from autotune.model.legality import Legality, as_tuned
+from autotune.model.space import sample
 from autotune.problem import Problem
 from autotune.problem.arguments import sized
 from autotune.records import FamilyRecord, Records
@@ -122,7 +122,7 @@ def order_recorded(problem: Problem, device: Device, records: Records) -> str | 
 
 def ordered_by_time(problem: Problem, device: Device, order: str) -> list[tuple[float, Config]]:
     """Predicted microseconds and configurations of an order, the fastest first."""
-    return cost.rank(sample(problem, device, order), problem, device)
+    return cost.rank(sample(problem, device, order=order), problem, device)
 
 
 def _serving(problem: Problem, device: Device, records: Records) -> list[Range]:
@@ -160,7 +160,7 @@ def _recorded(
         if record is None:
             continue
         decides = recorded_objective(record, objective)
-        legal = OrderedLegality(problem, as_tuned(device, record.device), tuned.order or "")
+        legal = Legality(problem, as_tuned(device, record.device), tuned.order or "")
         entry = best_legal(record, problem, device, decides, legal=legal)
         if entry is None:
             continue

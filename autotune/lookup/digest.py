@@ -34,7 +34,7 @@ from autotune.families import registry
 from autotune.families.config import Config
 from autotune.families.plan import Resources
 from autotune.files import limits
-from autotune.files.compressed import expanded
+from autotune.files.reading import expanded
 from autotune.measure.measurement import Evidence, Measurement
 from autotune.measure.objective import HOT, TIMES, Objective
 from autotune.model.features import Parameters

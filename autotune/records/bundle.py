@@ -30,8 +30,8 @@ from typing import Any, BinaryIO
 
 from autotune.device import Device
 from autotune.files import checksum, limits
-from autotune.files.compressed import expanded, first_stream, is_compressed
 from autotune.files.decoding import Count, Text, convert, parse, require_schema
+from autotune.files.reading import expanded, first_stream, is_compressed
 from autotune.problem import Problem
 from autotune.records import codec, ranges
 from autotune.records.ranges import Range

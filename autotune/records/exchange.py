@@ -16,7 +16,7 @@ from typing import BinaryIO
 from autotune import files
 from autotune.errors import AutotuneError, UsageError
 from autotune.files import limits, output
-from autotune.files.compressed import is_compressed
+from autotune.files.reading import is_compressed
 from autotune.measure.recording import Origin
 from autotune.problem import Problem
 from autotune.records import (

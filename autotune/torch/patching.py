@@ -37,9 +37,14 @@ from autotune.report.listing import ShapeRow, ShapesReport, shape_table
 from autotune.report.tables import PlainConsole
 from autotune.runtime.frameworks import tf32_allowed
 from autotune.settings import Policy
-from autotune.torch.linear import PatchedLinear, patched, unpatched
+from autotune.torch.linear import (
+    PatchedLinear,
+    Quantization,
+    patch_quantized,
+    patched,
+    unpatched,
+)
 from autotune.torch.operator import DTYPES, name_of
-from autotune.torch.quantized import Quantization, patch_quantized
 from autotune.tuning.options import Search
 
 BUDGET_S = 20.0

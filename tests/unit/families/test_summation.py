@@ -20,7 +20,7 @@ from autotune.families.summation import (
 from autotune.measure.measurement import Failure
 from autotune.measure.recording import SweepRow
 from autotune.model import space
-from autotune.model.orders import order_of
+from autotune.model.legality import order_of
 from autotune.model.space import AccuracyFilter
 from autotune.problem import Problem
 from autotune.problem.problem import COMPARABLE, relative_bound
