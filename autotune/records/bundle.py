@@ -148,7 +148,10 @@ def dumps(
     """
     records, tuned = tuple(records), tuple(tuned)
     lines = [*map(codec.line, records), *map(ranges.line, tuned)]
-    texts = [b"".join(line + b"\n" for line in part) for part in _parts(lines)]
+    texts = [
+        b"".join(line + b"\n" for line in lines[start : start + PART])
+        for start in range(0, len(lines), PART)
+    ]
     parts = [lzma.compress(text) for text in texts]
     body = b"".join(texts)
     devices = dict.fromkeys(
@@ -167,10 +170,6 @@ def dumps(
         ],
     } | ({"submission": asdict(submission)} if submission else {})
     return b"".join([lzma.compress(checksum.sealed(header) + b"\n"), *parts])
-
-
-def _parts(lines: Sequence[bytes]) -> Iterator[Sequence[bytes]]:
-    return (lines[start : start + PART] for start in range(0, len(lines), PART))
 
 
 def loads(data: bytes) -> Bundle:

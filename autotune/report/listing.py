@@ -76,8 +76,9 @@ def record_table(rows: Sequence[RecordRow]) -> FittedTable:
     table.add("age", worth=-4)
     table.add("changed", kind="prose", worth=-5)
     for row in rows:
+        ended = ", quick" if row.quick else ", interrupted" if row.interrupted else ""
         table.add_row(
-            *(row.problem, row.device, _evidence(row), f"{row.time_us:,.2f} us"),
+            *(row.problem, row.device, f"{row.evidence}{ended}", f"{row.time_us:,.2f} us"),
             cell(row.ratio, "{:.2f}"),
             "" if row.age_s is None else age(row.age_s),
             row.changed or "",
@@ -109,11 +110,6 @@ def _row(record: TuningRecord, today: Origin, now: datetime) -> RecordRow:
         changed=change(record, today),
         stale=stale_change(record, today),
     )
-
-
-def _evidence(row: RecordRow) -> str:
-    ended = ", quick" if row.quick else ", interrupted" if row.interrupted else ""
-    return f"{row.evidence}{ended}"
 
 
 def range_table(tuned: Range) -> RenderableType:

@@ -20,7 +20,6 @@ from autotune.runtime.frameworks import own_scale_b, own_scales
 from autotune.runtime.quantized import GRANULARITIES, SOURCES, TARGETS, quantizer, target_beside
 from autotune.settings import Policy
 from autotune.torch.operator import (
-    ACTIVATIONS,
     called_with,
     contiguous,
     described,
@@ -30,6 +29,7 @@ from autotune.torch.operator import (
     run_under,
     shape_of,
     traced_policy,
+    with_epilogue,
 )
 
 _ARGUMENTS = (
@@ -232,13 +232,7 @@ def by_torch(product: ScaledProduct) -> Any:
     a, scale_a, b, scale_b = product.a, product.scale_a, product.b, product.scale_b
     if scale_a is None:
         a, scale_a = _quantised_by_torch(a, b, scale_b, product.compute)
-    result = _dequantised(a, scale_a) @ _dequantised(b, scale_b)
-    if product.bias is not None:
-        result = result + product.bias.float()
-    if product.activation is not None:
-        result = ACTIVATIONS[product.activation](result)
-    if product.residual is not None:
-        result = result + product.residual.float()
+    result = with_epilogue(_dequantised(a, scale_a) @ _dequantised(b, scale_b), product)
     dtype, amax = product.result_dtype, product.amax
     if dtype not in LARGEST:
         return result.to(dtype)

@@ -98,10 +98,6 @@ def _sources(problem: Problem, _device: Device) -> tuple[Source, ...]:
     return "shared", "streamed"
 
 
-def _lows(problem: Problem, _device: Device) -> tuple[Low, ...]:
-    return ("none", "kernel", "pass") if problem.products > 1 else ("none",)
-
-
 def _promote(problem: Problem, _device: Device) -> tuple[int, ...]:
     promoted = problem.products > 1 or problem.element_bytes == 1
     return (0, 1, 2, 4) if promoted else (0,)
@@ -155,7 +151,9 @@ class WgmmaParams(SplitTile):
     schedule: Schedule = parameter(*get_args(Schedule))
     min_blocks: int = parameter(1, 2, 3)
     source: Source = parameter_from(_sources)
-    low: Low = parameter_from(_lows)
+    low: Low = parameter_from(
+        lambda problem, _: ("none", "kernel", "pass") if problem.products > 1 else ("none",)
+    )
     pack: PackPolicy = parameter(*get_args(PackPolicy))
     bk: int = parameter_from(
         lambda problem, _: tuple(lines * LINE_BYTES // problem.element_bytes for lines in (1, 2))
