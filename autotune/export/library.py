@@ -231,15 +231,12 @@ class FallbackKernel:
 
 @dataclass(frozen=True)
 class ExportedLibrary(CompiledKernels):
-    """The contents of an export.
+    """The contents of an export of gemms; see `CompiledKernels`.
 
     Attributes:
-        name: the name of the library and the prefix of its functions.
-        devices: the devices to export for, in the order of the caller.
-        gemms: the exported gemms, by device in that order, then by size.
+        gemms: the exported gemms, by device in the order of the caller, then by size.
         fallbacks: the general kernels for each compute capability and kind of gemm; of each kind,
             the one that needs more alignment comes first.
-        ptx: the PTX of programs that later GPUs can run, by their keys; empty unless asked for.
     """
 
     name: str

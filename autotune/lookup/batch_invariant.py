@@ -37,13 +37,13 @@ def batch_invariant(
     if not ranges:
         return None
     order = ranges[0].order or ""
-    ranked = sorted(
-        (tuned for tuned in ranges if tuned.order == order),
-        key=lambda tuned: (
-            BEST_FIRST.index(tuned.evidence),
-            *(tuned.objective != objective, _distance(problem.m, tuned), tuned.loss),
-        ),
-    )
+
+    def rank(tuned: Range) -> tuple[object, ...]:
+        octaves = math.log2(max(1.0, tuned.low / problem.m, problem.m / tuned.high))
+        ahead = BEST_FIRST.index(tuned.evidence), tuned.objective != objective
+        return *ahead, octaves, tuned.loss
+
+    ranked = sorted((tuned for tuned in ranges if tuned.order == order), key=rank)
     answers = (_recorded(tuned, problem, device, records, objective) for tuned in ranked)
     answer = next((answer for answer in answers if answer is not None), None)
     if answer is None and not settings.mode().frozen:
@@ -136,11 +136,6 @@ def _serving(problem: Problem, device: Device, records: Records) -> list[Range]:
 
 def _plain(problem: Problem) -> Problem:
     return replace(problem, m=1, epilogue="none", output="same")
-
-
-def _distance(m: int, tuned: Range) -> float:
-    """The distance of an M from a range, in octaves."""
-    return math.log2(max(1.0, tuned.low / m, m / tuned.high))
 
 
 def _points(tuned: Range, problem: Problem) -> Iterator[Problem]:

@@ -185,9 +185,12 @@ def kept_choice(
             return answer
     answer = nearest(problem, device, record, records, objective)
     if answer is not None and answer.how in ("nearest", "predicted"):
+        neighbour = str(answer.record.problem) if answer.record else None
+        texts = str(problem), str(answer.config), str(answer.objective), neighbour
+        kept = _KeptAnswer(*texts, *(getattr(answer, name) for name in _AS_WRITTEN))
         with suppress(OSError, AutotuneError):  # a cache that cannot be written keeps nothing
             files.ensure(path.parent)
-            files.write_whole(path, _written(answer), durable=False)
+            files.write_whole(path, msgspec.json.encode(kept), durable=False)
     return answer
 
 
@@ -213,13 +216,6 @@ def _read(path: Path, problem: Problem, device: Device, records: Records) -> Ans
         objective=objective_named(kept.objective),
         **{name: getattr(kept, name) for name in _AS_WRITTEN},
     )
-
-
-def _written(answer: Answer) -> bytes:
-    neighbour = str(answer.record.problem) if answer.record else None
-    texts = str(answer.problem), str(answer.config), str(answer.objective), neighbour
-    plain = (getattr(answer, name) for name in _AS_WRITTEN)
-    return msgspec.json.encode(_KeptAnswer(*texts, *plain))
 
 
 def _path(problem: Problem, device: Device, records: Records, objective: Objective) -> Path:

@@ -316,11 +316,14 @@ def _answer(choice: Choice, near: Neighbourhood, records: Records) -> Answer:
         using = f"the model's choice{corrected}; {tune} finds a better configuration"
     else:
         where = "" if here else f" on {record.device.name}"
-        beside = _name_beside(record.problem, problem)
+        alike = (record.problem.compute, record.problem.layout) == (problem.compute, problem.layout)
+        beside = f"{record.problem.shape}{record.problem.extras}" if alike else record.problem
         using = f"a configuration of {beside}{where}; {tune} finds its own"
         # An epilogue or another output does not change how fast the vendor's library is.
-        same = here and _same_gemm(record.problem, problem)
-        vendor = same and vendor_wins(record, problem, objective)
+        plain, asked = (
+            replace(each, epilogue="none", output="same") for each in (record.problem, problem)
+        )
+        vendor = here and plain == asked and vendor_wins(record, problem, objective)
     return Answer(
         problem=problem,
         device=device,
@@ -344,20 +347,6 @@ def _advised(answer: Answer, near: Neighbourhood, records: Records) -> Answer:
     if tuned or len(own(near.device, records)):
         return answer
     return replace(answer, advice=untuned_card(near.device))
-
-
-def _same_gemm(recorded: Problem, problem: Problem) -> bool:
-    """Whether two problems differ in nothing but epilogue and output."""
-    plain, asked = (
-        replace(either, epilogue="none", output="same") for either in (recorded, problem)
-    )
-    return plain == asked
-
-
-def _name_beside(recorded: Problem, problem: Problem) -> str:
-    """The recorded problem's text, without compute and layout where both problems share them."""
-    same = (recorded.compute, recorded.layout) == (problem.compute, problem.layout)
-    return f"{recorded.shape}{recorded.extras}" if same else str(recorded)
 
 
 @contextmanager

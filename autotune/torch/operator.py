@@ -424,7 +424,11 @@ def shape_of(a: Any, b: Any, bias: Any, residual: Any, activation: str | None) -
     n = b.shape[-1]
     if bias is not None and tuple(bias.shape) != (n,):
         raise ArrayError(f"bias is {tuple(bias.shape)}; the product has {n} columns: give {(n,)}")
-    shape = *_batch(a, b), a.shape[-2], width_of(n, activation)
+    if a.dim() == 2 or b.dim() == 2:  # nothing to compare, also of symbolic sizes
+        batch = *a.shape[:-2], *b.shape[:-2]
+    else:
+        batch = batch_shape(described(a, "A"), described(b, "B"))
+    shape = *batch, a.shape[-2], width_of(n, activation)
     if residual is not None and tuple(residual.shape) != shape:
         raise ArrayError(f"residual is {tuple(residual.shape)}; the product is {tuple(shape)}")
     return shape
@@ -495,10 +499,3 @@ def _check_same(a: Any, tensor: Any, name: str) -> None:
     if a.dtype != tensor.dtype:
         types = f"A is {name_of(a.dtype)}, {name} {name_of(tensor.dtype)}"
         raise ArrayError(f"{types}; convert one of them")
-
-
-def _batch(a: Any, b: Any) -> tuple[Any, ...]:
-    """The batch axes of the result."""
-    if a.dim() == 2 or b.dim() == 2:  # nothing to compare, also of symbolic sizes
-        return (*a.shape[:-2], *b.shape[:-2])
-    return batch_shape(described(a, "A"), described(b, "B"))

@@ -169,8 +169,7 @@ def _pack_fault(p: MmaParams, problem: Problem, _device: Device) -> str | None:
 
 
 def _workspace_fault(p: MmaParams, problem: Problem, device: Device) -> str | None:
-    needed = p.partial_bytes(problem) + packed_bytes(p.pack, problem)
-    return workspace_fault(needed, device)
+    return workspace_fault(p.partial_bytes(problem) + packed_bytes(p.pack, problem), device)
 
 
 def _group_fault(p: MmaParams, problem: Problem, device: Device) -> str | None:

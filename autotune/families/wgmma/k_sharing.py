@@ -227,8 +227,7 @@ def _time_fault(p: WgmmaParams, problem: Problem, device: Device) -> str | None:
 
 
 def _workspace_fault(p: WgmmaParams, problem: Problem, device: Device) -> str | None:
-    needed = 4 * p.partial_floats(problem) + p.packed_bytes(problem)
-    return workspace_fault(needed, device)
+    return workspace_fault(4 * p.partial_floats(problem) + p.packed_bytes(problem), device)
 
 
 def _group_fault(p: WgmmaParams, problem: Problem, device: Device) -> str | None:
