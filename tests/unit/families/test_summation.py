@@ -27,16 +27,12 @@ from autotune.problem.problem import COMPARABLE, relative_bound
 
 H100 = find("h100")
 
-
 RECORDED = [name for name in results.names("h100") if name.endswith(("-f32-nn", "-tf32x3-nn"))]
-
 
 DRAWN = [name for name in results.names("h200", "drawn") if name.split("-")[1] in ("f32", "tf32x3")]
 
-
 SHORT = 64
 """K from which the errors of single roundings do not matter."""
-
 
 MATTERS = 1.02
 """Times up to this multiple of the fastest matter."""

@@ -29,12 +29,9 @@ from autotune.records.ranges import Range, Segment
 
 H100 = find("h100")
 
-
 ORDER, OTHER = "wgmma bf16 swap=1 shared 1024", "wgmma bf16 swap=1 shared +(2*512)"
 
-
 TOP = Problem(256, 512, 1024, "bf16", "nt")
-
 
 SEGMENTS = (Segment(4, 32, 16), Segment(33, 256, 256))
 

@@ -24,7 +24,6 @@ from autotune.roofline import least_hot_seconds
 
 NEAR = Problem(4096, 4096, 2048)
 
-
 ASKED = Problem(4096, 4096, 2052)
 
 

@@ -32,21 +32,15 @@ from autotune.problem import COMPUTES, Problem
 
 H100, H200 = find("h100"), find("h200")
 
-
 PROBLEM = Problem(300, 520, 1000, "bf16", "nt")
-
 
 LARGER = Problem(4096, 4096, 4096, "bf16", "nt")
 
-
 LARGE = Problem(2048, 4096, 4096, "bf16", "nt")
-
 
 SPLIT, WHOLE = "wgmma bf16 swap=1 shared +(2*2048)", "wgmma bf16 swap=1 shared 4096"
 
-
 Domain = dict[str, tuple[Value, ...]]
-
 
 DEVICES = ("h100", "h200", "a100", "rtx 3060", "rtx 4090", "rtx 5090", "b200", "t4")
 

@@ -329,9 +329,7 @@ def in_line(number: int, *path: str | int, value: object) -> bytes:
 
 ENTRY = (0, "entries", 0)
 
-
 WHOLE = bundle.dumps([record()])
-
 
 BROKEN = {
     "empty": (b"", "it is not a bundle"),

@@ -32,12 +32,9 @@ from autotune.tuning.tunable import GemmTunable
 
 OTHER_NAME = replace(H100, name="NVIDIA H100 SXM5 80GB", memory_bytes=84 * 10**9)
 
-
 H200, PCIE = find("h200"), find("h100 pcie")
 
-
 SMALL = Problem(64, 64, 64)
-
 
 FILE = "some.jsonl.xz"
 
