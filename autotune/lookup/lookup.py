@@ -11,6 +11,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
+from functools import partial
 from hashlib import sha256
 from pathlib import Path
 
@@ -59,43 +60,38 @@ def lookup(
     configurations that are legal for the problem today are answered. With the objective "cold" it
     is the best for operands that are not in L2, as far as cold times are recorded.
     """
-    records = Records(store)
-    record = records.load(device, problem)
-    answer = _recorded(problem, device, record, records, objective)
-    return answer or nearest(problem, device, record, records, objective)
+    return _found(problem, device, Records(store), objective, otherwise=nearest)
 
 
 def finder(mode: Mode) -> Find:
     """The look-up of a mode: the frozen mode does not guess, the others keep what they chose."""
-    return recorded if mode.frozen else _recorded_or_kept
-
-
-def _recorded_or_kept(
-    problem: Problem, device: Device, records: Records, objective: Objective = HOT
-) -> Answer | None:
-    record = records.load(device, problem)
-    answer = _recorded(problem, device, record, records, objective)
-    return answer or kept_choice(problem, device, record, records, objective)
+    return recorded if mode.frozen else partial(_found, otherwise=kept_choice)
 
 
 def recorded(
     problem: Problem, device: Device, records: Records, objective: Objective = HOT
 ) -> Answer | None:
     """The answer of a measured or replayed record of the problem, or of a tuned range."""
-    return _recorded(problem, device, records.load(device, problem), records, objective)
+    return _found(problem, device, records, objective)
 
 
-def _recorded(
-    problem: Problem, device: Device, record: Record | None, records: Records, objective: Objective
+def _found(
+    problem: Problem,
+    device: Device,
+    records: Records,
+    objective: Objective = HOT,
+    otherwise: Callable[..., Answer | None] = lambda *_: None,
 ) -> Answer | None:
-    """The best legal entry of the problem's record, unless that is only predicted, else the answer
-    of a tuned range."""
+    """The best legal entry of the problem's record, unless that is only predicted; else the answer
+    of a tuned range, or of a choice."""
+    record = records.load(device, problem)
     if record is not None and record.evidence != "predicted":
         loss = QUICK_LOSS if record.quick else 0.0
         answer = recorded_answer(problem, device, record, "exact", loss, objective)
         if answer is not None:
             return answer
-    return _in_ranges(problem, device, records, objective)
+    answer = _in_ranges(problem, device, records, objective)
+    return answer or otherwise(problem, device, record, records, objective)
 
 
 def _in_ranges(

@@ -271,7 +271,10 @@ class Neighbourhood:
         """The entries of near records that the problem can run, the best of each record first, with
         their resources as compiled and their records."""
         near = [record for apart, record in self.ranked[:NEIGHBOURS] if apart <= REACH]
-        legalities = _legalities(self.problem, self.device, near)
+        # One for all devices with the same resident clusters.
+        tuned_on = {row.device: as_tuned(self.device, row.device) for row in near}
+        built = {card: Legality(self.problem, card) for card in tuned_on.values()}
+        legalities = {ran_on: built[card] for ran_on, card in tuned_on.items()}
         entries: dict[Config, tuple[Resources, RecordDigest]] = {}
         seen: set[tuple[Config, Legality]] = set()
         columns = (zip(repeat(row), row.entries()) for row in near)
@@ -289,16 +292,6 @@ class Neighbourhood:
 def _near(ranked: Sequence[Near]) -> bool:
     """Whether the first record, the nearest, is a neighbour."""
     return any(apart <= REACH for apart, _ in ranked[:1])
-
-
-def _legalities(
-    problem: Problem, device: Device, records: Sequence[RecordDigest]
-) -> dict[Device, Legality]:
-    """The legality of entries, by the device of their record: one for all devices with the same
-    resident clusters."""
-    tuned_on = {row.device: as_tuned(device, row.device) for row in records}
-    legalities = {card: Legality(problem, card) for card in tuned_on.values()}
-    return {ran_on: legalities[card] for ran_on, card in tuned_on.items()}
 
 
 def _answer(choice: Choice, near: Neighbourhood, records: Records) -> Answer:

@@ -16,7 +16,7 @@ from autotune.lookup.digest import SIZES, RecordDigest, of_bundle, of_folder, sa
 from autotune.measure.objective import HOT, Objective
 from autotune.model.model_error import ModelError
 from autotune.model.space import AccuracyFilter
-from autotune.problem import Precision, Problem
+from autotune.problem import Problem
 from autotune.records import Record, Records, shipped
 from autotune.records.record import weakness
 
@@ -45,22 +45,16 @@ def differences(
 ) -> tuple[float, ...]:
     """The distance of two problems in octaves, for each difference other than size."""
     letters = zip(recorded.layout, asked.layout, strict=True)
+    twins = recorded.precision.name == asked.precision.twin
     outputs_differ = recorded.output_type != asked.output_type and recorded.output != asked.output
     return (
         A_LAYOUT * sum(letter != wanted for letter, wanted in letters),
-        _between(recorded.precision, asked.precision),
+        (A_TWIN if twins else A_COMPUTE) * (recorded.precision is not asked.precision),
         _eight_bit(recorded, asked),
         AN_OUTPUT * outputs_differ,
         AN_EPILOGUE * (recorded.epilogue != asked.epilogue),
         A_DEVICE * (not same_model(recorded_on, device)),
     )
-
-
-def _between(recorded: Precision, asked: Precision) -> float:
-    """The distance of two precisions, in octaves."""
-    if recorded is asked:
-        return 0.0
-    return A_TWIN if recorded.name == asked.twin else A_COMPUTE
 
 
 def _eight_bit(recorded: Problem, asked: Problem) -> float:

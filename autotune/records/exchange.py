@@ -6,7 +6,7 @@ Two records of one problem are merged by the rule in `records.merging`.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import chain
 from operator import itemgetter
@@ -72,7 +72,12 @@ def chosen(store: Store, slug: str | None, problems: Sequence[str]) -> Bundle:
     Raises:
         ProblemError: for a text that is not a problem.
     """
-    wanted = _matching(problems)
+    exact = {Problem.parse(text) for text in problems if ":" in text}
+    shapes = {Problem.parse(text).shape for text in problems if ":" not in text}
+
+    def wanted(problem: Problem) -> bool:
+        return not problems or problem in exact or problem.shape in shapes
+
     best: dict[tuple[str, Problem], Record] = {}
     ordered: list[tuple[Problem, str, FamilyRecord]] = []
     tuned: list[Range] = []
@@ -252,10 +257,3 @@ def _adopt_range(store: Store, tuned: Range) -> ImportResult:
     why = "the present range expects no greater loss" if change == "skipped" else ""
     subject = f"{tuned}, {tuned.evidence}{tuned.objective.suffix(', ')}"
     return ImportResult(subject, tuned.device.name, change, why)
-
-
-def _matching(problems: Sequence[str]) -> Callable[[Problem], bool]:
-    """A function that tells whether a problem is named by one of the texts."""
-    exact = {Problem.parse(text) for text in problems if ":" in text}
-    shapes = {Problem.parse(text).shape for text in problems if ":" not in text}
-    return lambda problem: not problems or problem in exact or problem.shape in shapes

@@ -334,7 +334,13 @@ def render_headrooms(rooms: Mapping[str, Sequence[tuple[int, Headroom]]]) -> Fit
         table.add(heading, kind="text")
     for pairs in zip(*rooms.values(), strict=True):
         size, room = pairs[0]
-        table.add_row(str(size), str(room.blocks), *(_room(each) for _, each in pairs))
+        cells = (
+            f"impossible: {each.limiter}"
+            if each.limiter
+            else f"{each.occupancy:.0%}, {each.registers}, {each.shared:,}"
+            for _, each in pairs
+        )
+        table.add_row(str(size), str(room.blocks), *cells)
     return table
 
 
@@ -373,9 +379,3 @@ def _cells(row: OccupancyRow, clusters: bool) -> list[str]:
 def _fare(row: OccupancyRow, clusters: bool) -> str:
     extra = f", {row.clusters} clusters" if clusters else ""
     return f"{row.blocks_per_sm} ({row.occupancy:.0%}{extra}) {row.limiter}"
-
-
-def _room(room: Headroom) -> str:
-    if room.limiter:
-        return f"impossible: {room.limiter}"
-    return f"{room.occupancy:.0%}, {room.registers}, {room.shared:,}"
