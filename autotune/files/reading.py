@@ -137,7 +137,7 @@ def expanded(data: bytes, limit: int) -> bytes:
         except _BROKEN as error:
             if pieces:
                 break
-            raise _refused(kind, error) from error
+            raise ValueError(f"it is not {kind}: {error}") from error
         size += len(pieces[-1])
         if size > limit:
             raise ValueError(f"it is {kind} of more than {limit} bytes")
@@ -160,7 +160,7 @@ def first_stream(data: bytes, most: int) -> tuple[bytes, int]:
     try:
         start = stream.decompress(data, most)
     except _BROKEN as error:
-        raise _refused(_kind(data), error) from error
+        raise ValueError(f"it is not {_kind(data)}: {error}") from error
     return start, len(data) - len(stream.unused_data)
 
 
@@ -172,7 +172,3 @@ def _decompressor(data: bytes) -> _Decompressor:
     if data.startswith(_XZ):
         return lzma.LZMADecompressor(lzma.FORMAT_XZ, _MEMORY)
     return zlib.decompressobj(wbits=31)
-
-
-def _refused(kind: str, error: Exception) -> ValueError:
-    return ValueError(f"it is not {kind}: {error}")
