@@ -126,16 +126,6 @@ class ChangedRecord:
     stale: bool
 
 
-def changed_records(items: Iterable[Item], today: Origin) -> list[ChangedRecord]:
-    """Measured records whose driver, compiler or kernel sources differ from `today`."""
-    pairs = [(record, change(record, today)) for record in recorded(items)]
-    return [
-        ChangedRecord(record, why, stale_change(record, today) is not None)
-        for record, why in pairs
-        if why is not None
-    ]
-
-
 def verification(
     items: Iterable[Item], today: Origin, slug: str | None
 ) -> tuple[int, list[Item], list[ChangedRecord]]:
@@ -146,8 +136,11 @@ def verification(
         count += 1
         if item.fault is not None:
             broken.append(item)
-        if item.content is not None and slug in (None, item.content.device.slug):
-            changed += changed_records([item], today)
+        record = item.content
+        if not isinstance(record, TuningRecord) or slug not in (None, record.device.slug):
+            continue
+        if (why := change(record, today)) is not None:
+            changed.append(ChangedRecord(record, why, stale_change(record, today) is not None))
     return count, broken, sorted(changed, key=lambda row: order(row.record))
 
 
