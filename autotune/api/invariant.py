@@ -27,9 +27,9 @@ from autotune.measure.measurement import Energy, Evidence, Failure, Measurement
 from autotune.measure.objective import HOT, BestTimes, Objective
 from autotune.measure.runner import Candidate, RowReference, Runner
 from autotune.measure.targets import TargetOpener
-from autotune.model import cost, orders
-from autotune.model.orders import legality, order_of
-from autotune.model.space import Space, sample
+from autotune.model import cost
+from autotune.model.legality import Legality, order_of
+from autotune.model.space import Space, feasible, sample
 from autotune.problem import Problem
 from autotune.problem.arguments import Span
 from autotune.records import Entry, FamilyRecord, Provenance, Record, Records, Store
@@ -135,7 +135,7 @@ class OrderedGemm(GemmTunable):
     def legal(self, runner: Runner, family: str) -> Space:
         """The legal configurations of the order, or those that the runner has recorded."""
         if runner.known() is None:
-            return orders.feasible(self.problem, runner.device, family, self.order)
+            return feasible(self.problem, runner.device, family, self.order)
         recorded = super().legal(runner, family)
         own = (row for row in recorded.configs if str(order_of(row, self.problem)) == self.order)
         return replace(recorded, configs=tuple(own))
@@ -439,7 +439,7 @@ class RowChecks:
             rows
             for rows in dict.fromkeys(wanted)
             if rows <= min(self._problem.m, ROWS[-1])
-            and legality(replace(self._problem, m=rows), self._runner.device, self._order)(config)
+            and Legality(replace(self._problem, m=rows), self._runner.device, self._order)(config)
         ]
 
     def _launch(self, config: Config, rows: int) -> Candidate | Failure:

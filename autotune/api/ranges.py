@@ -27,9 +27,9 @@ from autotune.measure import targets
 from autotune.measure.devices import DEFAULT, DeviceLike
 from autotune.measure.objective import HOT, Objective
 from autotune.measure.targets import TargetOpener
-from autotune.model import orders
-from autotune.model.legality import as_tuned
+from autotune.model.legality import Legality, as_tuned
 from autotune.model.model_error import ModelError
+from autotune.model.space import sample
 from autotune.problem import Problem
 from autotune.problem.arguments import Span
 from autotune.records import Record, Records, Store, ranges
@@ -254,7 +254,7 @@ def expected(
         legal = [
             config
             for config in pool
-            if any(orders.legality(problem, card, order)(config) for card in cards)
+            if any(Legality(problem, card, order)(config) for card in cards)
         ]
         times = dict(zip(legal, _times(model, legal, problem), strict=True))
         least = min(times.values(), default=math.inf)
@@ -299,7 +299,7 @@ def _samples(span: Span, device: Device, order: str | None) -> Samples:
     """Configurations at the ends and in the middle of a span."""
     sizes = (span.low, round(math.sqrt(span.low * span.high)), span.high)
     problems = dict.fromkeys(map(span.at, sizes))
-    return {problem: orders.sample(problem, device, order) for problem in problems}
+    return {problem: sample(problem, device, order=order) for problem in problems}
 
 
 def _times(model: ModelError, configs: Sequence[Config], problem: Problem) -> list[float]:

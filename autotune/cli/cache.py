@@ -362,8 +362,7 @@ def verify(retime: bool, top: int, device: str | None, json: bool) -> None:
     """
     from autotune.cuda import compiler
     from autotune.measure import devices, targets
-    from autotune.records.inventory import renewed, scan, verification
-    from autotune.records.stamping import stamp
+    from autotune.records.inventory import renewed, scan, stamp, verification
     from autotune.report import cache
 
     store, today = _opened_store(), targets.here()

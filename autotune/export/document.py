@@ -195,7 +195,6 @@ that are not in L2.
 {kernels} kernels, {size} bytes of machine code, compiled by {compilers}.
 """
 
-
 _PTX = """
 ## Newer GPUs
 
@@ -203,7 +202,6 @@ A GPU of a newer compute capability than those below runs the PTX of the kernels
 compiles at the first call or in `{name}_warm_up`, and keeps in its own cache. The driver has to be
 of the compiler's CUDA version or newer. Nothing was tuned or measured there.
 """
-
 
 _CUBLASLT = """
 ## cuBLASLt

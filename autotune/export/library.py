@@ -29,12 +29,10 @@ _SIMT = (
     "fence=0,order=rows"
 )
 
-
 _MMA = (
     "mma:compute={compute},swap=0,bm=64,bn=64,bk=32,wm=32,wn=32,slices=1,copy={copy},pack=none,"
     "stages={stages},split_k=1,promote=0,min_blocks=1,store=direct,group=1"
 )
-
 
 _SAMPLE = 1112, 1136, 1144
 """Sizes that are multiples of whole vectors but of no tile: a plan for them fits every shape."""
@@ -106,7 +104,6 @@ def _config(problem: Problem, device: Device, alignment: Alignment) -> Config:
 Ptx = Callable[[Program], bytes | CompileFailure]
 """Compiles a program's template to PTX."""
 
-
 _ANY_LATER = re.compile(rb"^\s*\.target\s+sm_\d+\s*(,|$)", re.MULTILINE)
 """The target of PTX that later GPUs run. `sm_90a` and `sm_100f` are for one GPU or family."""
 
@@ -155,7 +152,6 @@ def check_ptx(format: str, ptx: bool) -> None:
 
 Find = Callable[[Problem, Device], Answer | None]
 """Looks up the best configuration known for a problem on a device."""
-
 
 Build = Callable[[Template, str], Program | CompileFailure]
 """Compiles a template for an architecture, or fetches it from the cache."""
@@ -235,15 +231,12 @@ class FallbackKernel:
 
 @dataclass(frozen=True)
 class ExportedLibrary(CompiledKernels):
-    """The contents of an export.
+    """The contents of an export of gemms; see `CompiledKernels`.
 
     Attributes:
-        name: the name of the library and the prefix of its functions.
-        devices: the devices to export for, in the order of the caller.
-        gemms: the exported gemms, by device in that order, then by size.
+        gemms: the exported gemms, by device in the order of the caller, then by size.
         fallbacks: the general kernels for each compute capability and kind of gemm; of each kind,
             the one that needs more alignment comes first.
-        ptx: the PTX of programs that later GPUs can run, by their keys; empty unless asked for.
     """
 
     name: str

@@ -8,13 +8,7 @@ from hashlib import sha256
 from autotune.cuda import launches
 from autotune.cuda.launches import Layout, layout
 from autotune.cuda.program import Program
-from autotune.device import Device
-from autotune.export.library import (
-    CompiledKernels,
-    ExportedGemm,
-    ExportedLibrary,
-    FallbackKernel,
-)
+from autotune.export.library import CompiledKernels, ExportedGemm, ExportedLibrary, FallbackKernel
 from autotune.export.text import c_string, comment, numbers, table
 from autotune.families.plan import Argument, Launch, TensorMap
 from autotune.problem import TENSOR_MAP_TYPES, Problem
@@ -41,10 +35,14 @@ def kernels(library: CompiledKernels) -> str:
     kernels = [_kernel(library, *image, rows.get(image[1].key, 0)) for image in cubins]
     kernels += [_kernel(library, *image, 0) for image in texts]
     counts = f"DEVICE_COUNT = {len(library.devices)}, WITH_PTX = {int(bool(portable))}"
+    devices = (
+        f"{{{c_string(device.name)}, {numbers(*device.compute_capability, device.sms)}}}"
+        for device in library.devices
+    )
     return "\n\n".join(
         (
             f"enum {{ {counts} }};",
-            table("Device", "DEVICES", map(_device, library.devices)),
+            table("Device", "DEVICES", devices),
             *(_code(*image) for image in (*cubins, *texts)),
             table("Kernel", "KERNELS", kernels),
         )
@@ -58,10 +56,6 @@ def _kernel(library: CompiledKernels, name: str, program: Program, code: bytes, 
     )
     last = numbers(shared, shared + program.shared, ptx)
     return f"{{{name}, {len(code)}, {{{digest}}}, {c_string(program.symbol)}, {last}}}"
-
-
-def _device(device: Device) -> str:
-    return f"{{{c_string(device.name)}, {numbers(*device.compute_capability, device.sms)}}}"
 
 
 def _code(name: str, program: Program, code: bytes) -> str:
@@ -149,8 +143,11 @@ def vendor_shapes(library: ExportedLibrary) -> str:
 
 def shapes(library: ExportedLibrary) -> str:
     """The exported problems, as a table for the programs that run them all."""
-    problems = dict.fromkeys(gemm.problem for gemm in library.gemms)
-    return table("Shape", "SHAPES", map(_shape, problems))
+    rows = (
+        f"{{{c_string(str(p))}, {numbers(p.m, p.n, p.k, p.batch, *codes(p))}}}"
+        for p in dict.fromkeys(gemm.problem for gemm in library.gemms)
+    )
+    return table("Shape", "SHAPES", rows)
 
 
 class _TableWriter:
@@ -191,12 +188,12 @@ class _TableWriter:
 
     def sorted_gemms(self) -> list[ExportedGemm]:
         """The gemms in the order of the table of plans."""
-        return sorted(self._library.gemms, key=self._order)
 
-    def _order(self, gemm: ExportedGemm) -> tuple[int, ...]:
-        problem = gemm.problem
-        sizes = problem.m, problem.n, problem.k, problem.batch
-        return self._device_number(gemm), kind(problem), *sizes
+        def order(gemm: ExportedGemm) -> tuple[int, ...]:
+            p = gemm.problem
+            return self._device_number(gemm), kind(p), p.m, p.n, p.k, p.batch
+
+        return sorted(self._library.gemms, key=order)
 
     def _device_number(self, gemm: ExportedGemm) -> int:
         return self._library.devices.index(gemm.device)
@@ -288,8 +285,3 @@ def _packed(launch: Launch) -> Layout:
 
 def _map_count(launch: Launch) -> int:
     return sum(isinstance(argument.value, TensorMap) for argument in launch.arguments)
-
-
-def _shape(problem: Problem) -> str:
-    sizes = numbers(problem.m, problem.n, problem.k, problem.batch, *codes(problem))
-    return f"{{{c_string(str(problem))}, {sizes}}}"

@@ -30,7 +30,6 @@ from autotune.records import Records, Store
 if TYPE_CHECKING:
     from typing_extensions import Unpack
 
-
 KERNEL_FORMATS = ("cubin", "ptx", "cu")
 FORMATS = ("c", *KERNEL_FORMATS, "json")
 

@@ -116,7 +116,6 @@ Share = Annotated[float, Meta(ge=0, le=1)]
 Size = Annotated[int, Meta(ge=1, le=2**31 - 1)]
 """Rows or columns of a matrix."""
 
-
 T = TypeVar("T")
 
 DEPTH = 64

@@ -13,8 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from autotune.errors import AutotuneError
-from autotune.files.compressed import first_stream
-from autotune.files.reading import KINDS, opened
+from autotune.files.reading import KINDS, first_stream, opened
 from autotune.files.writing import write_whole
 
 HEAD = 2**16

@@ -122,11 +122,7 @@ def write(path: Path, data: bytes) -> None:
 
 
 def write_whole(
-    path: Path,
-    content: bytes,
-    like: os.stat_result | None = None,
-    *,
-    durable: bool = True,
+    path: Path, content: bytes, like: os.stat_result | None = None, *, durable: bool = True
 ) -> None:
     """Replaces a file, or a link, or leaves it unchanged: readers never see half a file.
 

@@ -14,8 +14,8 @@ from autotune.families.config import Config
 from autotune.lookup.answer import Answer, best_legal, expected_loss, recorded_objective
 from autotune.measure.objective import HOT, Objective
 from autotune.model import cost
-from autotune.model.legality import as_tuned
-from autotune.model.orders import OrderedLegality, sample
+from autotune.model.legality import Legality, as_tuned
+from autotune.model.space import sample
 from autotune.problem import Problem
 from autotune.problem.arguments import sized
 from autotune.records import FamilyRecord, Records
@@ -37,13 +37,13 @@ def batch_invariant(
     if not ranges:
         return None
     order = ranges[0].order or ""
-    ranked = sorted(
-        (tuned for tuned in ranges if tuned.order == order),
-        key=lambda tuned: (
-            BEST_FIRST.index(tuned.evidence),
-            *(tuned.objective != objective, _distance(problem.m, tuned), tuned.loss),
-        ),
-    )
+
+    def rank(tuned: Range) -> tuple[object, ...]:
+        octaves = math.log2(max(1.0, tuned.low / problem.m, problem.m / tuned.high))
+        ahead = BEST_FIRST.index(tuned.evidence), tuned.objective != objective
+        return *ahead, octaves, tuned.loss
+
+    ranked = sorted((tuned for tuned in ranges if tuned.order == order), key=rank)
     answers = (_recorded(tuned, problem, device, records, objective) for tuned in ranked)
     answer = next((answer for answer in answers if answer is not None), None)
     if answer is None and not settings.mode().frozen:
@@ -52,11 +52,7 @@ def batch_invariant(
 
 
 def required(
-    problem: Problem,
-    device: Device,
-    records: Records,
-    objective: Objective = HOT,
-    option: str = "",
+    problem: Problem, device: Device, records: Records, objective: Objective = HOT, option: str = ""
 ) -> Answer:
     """The answer of `batch_invariant`; `option` ends the command in the error, such as ` --device
     h100`.
@@ -126,7 +122,7 @@ def order_recorded(problem: Problem, device: Device, records: Records) -> str | 
 
 def ordered_by_time(problem: Problem, device: Device, order: str) -> list[tuple[float, Config]]:
     """Predicted microseconds and configurations of an order, the fastest first."""
-    return cost.rank(sample(problem, device, order), problem, device)
+    return cost.rank(sample(problem, device, order=order), problem, device)
 
 
 def _serving(problem: Problem, device: Device, records: Records) -> list[Range]:
@@ -140,11 +136,6 @@ def _serving(problem: Problem, device: Device, records: Records) -> list[Range]:
 
 def _plain(problem: Problem) -> Problem:
     return replace(problem, m=1, epilogue="none", output="same")
-
-
-def _distance(m: int, tuned: Range) -> float:
-    """The distance of an M from a range, in octaves."""
-    return math.log2(max(1.0, tuned.low / m, m / tuned.high))
 
 
 def _points(tuned: Range, problem: Problem) -> Iterator[Problem]:
@@ -164,7 +155,7 @@ def _recorded(
         if record is None:
             continue
         decides = recorded_objective(record, objective)
-        legal = OrderedLegality(problem, as_tuned(device, record.device), tuned.order or "")
+        legal = Legality(problem, as_tuned(device, record.device), tuned.order or "")
         entry = best_legal(record, problem, device, decides, legal=legal)
         if entry is None:
             continue

@@ -34,7 +34,7 @@ from autotune.families import registry
 from autotune.families.config import Config
 from autotune.families.plan import Resources
 from autotune.files import limits
-from autotune.files.compressed import expanded
+from autotune.files.reading import expanded
 from autotune.measure.measurement import Evidence, Measurement
 from autotune.measure.objective import HOT, TIMES, Objective
 from autotune.model.features import Parameters
@@ -48,21 +48,15 @@ from autotune.version import __version__
 
 FORMAT = 4
 
-
 SUFFIX = ".digest"
-
 
 FOLDER = "choices"
 
-
 SIZES = "m", "n", "k", "batch"
-
 
 HOT_US, COLD_US, LOG = range(3)
 
-
 FEATURES = slice(3, 3 + len(UNITS))
-
 
 RESOURCES = slice(FEATURES.stop, FEATURES.stop + len(fields(Resources)))
 """Columns of the numbers of an entry: microseconds, hot and cold; the log of measured over
@@ -172,11 +166,9 @@ class RecordDigest:
 
 _FIELDS = tuple(field.name for field in fields(RecordDigest))[2:]
 
-
 _Fields = tuple[
     int, int, tuple[int, int, int, int], Evidence, bool, bool, Measurement | None, msgspec.Raw, str
 ]
-
 
 _FAMILIES = msgspec.msgpack.Decoder(list[FamilyEntries])
 

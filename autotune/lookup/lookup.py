@@ -11,6 +11,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
+from functools import partial
 from hashlib import sha256
 from pathlib import Path
 
@@ -46,7 +47,6 @@ from autotune.version import __version__
 QUICK_LOSS = 0.01
 """Mean loss of a quick race against full tuning."""
 
-
 Find = Callable[[Problem, Device, Records, Objective], Answer | None]
 """A look-up in records."""
 
@@ -60,43 +60,38 @@ def lookup(
     configurations that are legal for the problem today are answered. With the objective "cold" it
     is the best for operands that are not in L2, as far as cold times are recorded.
     """
-    records = Records(store)
-    record = records.load(device, problem)
-    answer = _recorded(problem, device, record, records, objective)
-    return answer or nearest(problem, device, record, records, objective)
+    return _found(problem, device, Records(store), objective, otherwise=nearest)
 
 
 def finder(mode: Mode) -> Find:
     """The look-up of a mode: the frozen mode does not guess, the others keep what they chose."""
-    return recorded if mode.frozen else _recorded_or_kept
-
-
-def _recorded_or_kept(
-    problem: Problem, device: Device, records: Records, objective: Objective = HOT
-) -> Answer | None:
-    record = records.load(device, problem)
-    answer = _recorded(problem, device, record, records, objective)
-    return answer or kept_choice(problem, device, record, records, objective)
+    return recorded if mode.frozen else partial(_found, otherwise=kept_choice)
 
 
 def recorded(
     problem: Problem, device: Device, records: Records, objective: Objective = HOT
 ) -> Answer | None:
     """The answer of a measured or replayed record of the problem, or of a tuned range."""
-    return _recorded(problem, device, records.load(device, problem), records, objective)
+    return _found(problem, device, records, objective)
 
 
-def _recorded(
-    problem: Problem, device: Device, record: Record | None, records: Records, objective: Objective
+def _found(
+    problem: Problem,
+    device: Device,
+    records: Records,
+    objective: Objective = HOT,
+    otherwise: Callable[..., Answer | None] = lambda *_: None,
 ) -> Answer | None:
-    """The best legal entry of the problem's record, unless that is only predicted, else the answer
-    of a tuned range."""
+    """The best legal entry of the problem's record, unless that is only predicted; else the answer
+    of a tuned range, or of a choice."""
+    record = records.load(device, problem)
     if record is not None and record.evidence != "predicted":
         loss = QUICK_LOSS if record.quick else 0.0
         answer = recorded_answer(problem, device, record, "exact", loss, objective)
         if answer is not None:
             return answer
-    return _in_ranges(problem, device, records, objective)
+    answer = _in_ranges(problem, device, records, objective)
+    return answer or otherwise(problem, device, record, records, objective)
 
 
 def _in_ranges(
@@ -186,9 +181,12 @@ def kept_choice(
             return answer
     answer = nearest(problem, device, record, records, objective)
     if answer is not None and answer.how in ("nearest", "predicted"):
+        neighbour = str(answer.record.problem) if answer.record else None
+        texts = str(problem), str(answer.config), str(answer.objective), neighbour
+        kept = _KeptAnswer(*texts, *(getattr(answer, name) for name in _AS_WRITTEN))
         with suppress(OSError, AutotuneError):  # a cache that cannot be written keeps nothing
             files.ensure(path.parent)
-            files.write_whole(path, _written(answer), durable=False)
+            files.write_whole(path, msgspec.json.encode(kept), durable=False)
     return answer
 
 
@@ -214,13 +212,6 @@ def _read(path: Path, problem: Problem, device: Device, records: Records) -> Ans
         objective=objective_named(kept.objective),
         **{name: getattr(kept, name) for name in _AS_WRITTEN},
     )
-
-
-def _written(answer: Answer) -> bytes:
-    neighbour = str(answer.record.problem) if answer.record else None
-    texts = str(answer.problem), str(answer.config), str(answer.objective), neighbour
-    plain = (getattr(answer, name) for name in _AS_WRITTEN)
-    return msgspec.json.encode(_KeptAnswer(*texts, *plain))
 
 
 def _path(problem: Problem, device: Device, records: Records, objective: Objective) -> Path:

@@ -10,6 +10,19 @@ The portfolio has configurations of which one or another serves any shape well:
 cover drawn and recorded problems best (`scripts/fit/portfolio.py`). So a look-up predicts these few
 and the entries of the nearest records, rather than thousands.
 
+Where the vendor's library was not timed on the problem, its expected time
+(`model_error.expected_ratio`) follows from its times on other problems, and it multiplies where it
+is expected to be faster. A configuration's time is taken to be one standard deviation longer than
+expected: on 286 untuned products of an H100 and an H200, `docs/results/*/versions.json` included,
+14 are then slower than the library's by more than 2 %, at 0.75 of its speed at worst, instead of 67
+and 0.33 where our kernels multiply all of them; the mean over the library is 1.20 instead of 1.23.
+
+On an architecture where the library was never timed, its expected time is that of the other
+architectures, at the same distance from the roofline. Nothing tells how far off that is, nor how
+far off the kernel's time: the process's prior deviation counts for both. A kernel then multiplies
+only where it is expected to take at most 0.45 of the library's time, as for products that cuBLAS is
+known to be bad at.
+
 A race (`promising`) takes the same candidates and predictions, and ranks them in its own way. Where
 no record is near, the cost model stands alone.
 """
@@ -21,7 +34,7 @@ from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from functools import cache, cached_property
+from functools import cache, cached_property, lru_cache
 from importlib import resources
 from itertools import chain, islice, repeat, takewhile, zip_longest
 from typing import NamedTuple
@@ -45,12 +58,26 @@ from autotune.lookup.answer import (
     vendor_wins,
 )
 from autotune.lookup.digest import RecordDigest, samples
-from autotune.lookup.neighbours import REACH, TEACHERS, Near, accuracy_filter, of_architecture, own
-from autotune.lookup.vendor_time import beside_vendor
+from autotune.lookup.neighbours import (
+    REACH,
+    TEACHERS,
+    Near,
+    accuracy_filter,
+    elsewhere,
+    of_architecture,
+    own,
+)
 from autotune.measure.objective import HOT, Objective
 from autotune.model import cost
 from autotune.model.legality import Legality, as_tuned, for_compute
-from autotune.model.model_error import ARITHMETIC, ModelError, Predictions, SampleGroup
+from autotune.model.model_error import (
+    ARITHMETIC,
+    VENDOR_VARIANCES,
+    ModelError,
+    Predictions,
+    SampleGroup,
+    expected_ratio,
+)
 from autotune.model.space import AccuracyFilter, Adaptation, sample, variants
 from autotune.problem import Problem
 from autotune.records import Record, Records
@@ -58,11 +85,9 @@ from autotune.records import Record, Records
 NEIGHBOURS = 24
 """Records whose entries are candidates, the nearest."""
 
-
 ENTRIES = 32
 """The most entries of near records that become candidates: the best of each, then the second
 best."""
-
 
 VARIED = 4
 """The number of best candidates that a look-up varies.
@@ -72,17 +97,14 @@ than the best of a sample and its variants, by the cost model; with the variants
 0.9 %, a millisecond later. Members as they are take 6 % longer.
 """
 
-
 READY = 1.05
 """Predicted slowdown that is accepted for a program that came with the package. On 66 recorded
 shapes, each left out in turn, with 15 or 40 % of the configurations compiled, it costs 1.1 % at
 most in the mean."""
 
-
 CAUTION = 2.0
 """Standard deviations by which a configuration is taken to be slower than predicted: configurations
 with few records nearby are more often slower than predicted than faster."""
-
 
 Rank = Callable[[Sequence[Config], Predictions], Iterable[Config]]
 """Ranks the configurations that can run by their predicted times, the best first."""
@@ -249,7 +271,10 @@ class Neighbourhood:
         """The entries of near records that the problem can run, the best of each record first, with
         their resources as compiled and their records."""
         near = [record for apart, record in self.ranked[:NEIGHBOURS] if apart <= REACH]
-        legalities = _legalities(self.problem, self.device, near)
+        # One for all devices with the same resident clusters.
+        tuned_on = {row.device: as_tuned(self.device, row.device) for row in near}
+        built = {card: Legality(self.problem, card) for card in tuned_on.values()}
+        legalities = {ran_on: built[card] for ran_on, card in tuned_on.items()}
         entries: dict[Config, tuple[Resources, RecordDigest]] = {}
         seen: set[tuple[Config, Legality]] = set()
         columns = (zip(repeat(row), row.entries()) for row in near)
@@ -269,16 +294,6 @@ def _near(ranked: Sequence[Near]) -> bool:
     return any(apart <= REACH for apart, _ in ranked[:1])
 
 
-def _legalities(
-    problem: Problem, device: Device, records: Sequence[RecordDigest]
-) -> dict[Device, Legality]:
-    """The legality of entries, by the device of their record: one for all devices with the same
-    resident clusters."""
-    tuned_on = {row.device: as_tuned(device, row.device) for row in records}
-    legalities = {card: Legality(problem, card) for card in tuned_on.values()}
-    return {ran_on: legalities[card] for ran_on, card in tuned_on.items()}
-
-
 def _answer(choice: Choice, near: Neighbourhood, records: Records) -> Answer:
     """The answer that gives a choice, with its record if that still holds it."""
     problem, device, objective = near.problem, near.device, near.objective
@@ -294,11 +309,14 @@ def _answer(choice: Choice, near: Neighbourhood, records: Records) -> Answer:
         using = f"the model's choice{corrected}; {tune} finds a better configuration"
     else:
         where = "" if here else f" on {record.device.name}"
-        beside = _name_beside(record.problem, problem)
+        alike = (record.problem.compute, record.problem.layout) == (problem.compute, problem.layout)
+        beside = f"{record.problem.shape}{record.problem.extras}" if alike else record.problem
         using = f"a configuration of {beside}{where}; {tune} finds its own"
         # An epilogue or another output does not change how fast the vendor's library is.
-        same = here and _same_gemm(record.problem, problem)
-        vendor = same and vendor_wins(record, problem, objective)
+        plain, asked = (
+            replace(each, epilogue="none", output="same") for each in (record.problem, problem)
+        )
+        vendor = here and plain == asked and vendor_wins(record, problem, objective)
     return Answer(
         problem=problem,
         device=device,
@@ -324,20 +342,6 @@ def _advised(answer: Answer, near: Neighbourhood, records: Records) -> Answer:
     return replace(answer, advice=untuned_card(near.device))
 
 
-def _same_gemm(recorded: Problem, problem: Problem) -> bool:
-    """Whether two problems differ in nothing but epilogue and output."""
-    plain, asked = (
-        replace(either, epilogue="none", output="same") for either in (recorded, problem)
-    )
-    return plain == asked
-
-
-def _name_beside(recorded: Problem, problem: Problem) -> str:
-    """The recorded problem's text, without compute and layout where both problems share them."""
-    same = (recorded.compute, recorded.layout) == (problem.compute, problem.layout)
-    return f"{recorded.shape}{recorded.extras}" if same else str(recorded)
-
-
 @contextmanager
 def one_blas_thread() -> Iterator[None]:
     """Limits BLAS to one thread while it is open: a choice multiplies matrices of some hundred
@@ -356,7 +360,6 @@ def _blas() -> ThreadpoolController:
 
 FEWEST = 24
 """Members that suit a problem; with fewer, those come too that are only thought to be slow."""
-
 
 FEWEST_OF_FAMILY = 8
 """Members of a family that suit a problem; with fewer, others of it are repaired until there are as
@@ -436,3 +439,112 @@ def _lists() -> dict[str, dict[str, list[str]]]:
     """Texts of configurations by architecture and precision."""
     data = resources.files("autotune") / "data" / "portfolio.json"
     return msgspec.json.decode(data.read_bytes(), type=dict[str, dict[str, list[str]]])
+
+
+# The vendor's library
+
+OVERHEAD_US = 3.0
+"""Microseconds beside the roofline's in the time that predictions are multiples of.
+
+It is not a lower bound: cuBLAS's shortest recorded products, 128x128x128 in 16 bits, take 2.21 us
+on an H100 and 2.24 us on an H200. Predictions hardly depend on it: with 1, 2 or 3 the median error
+over 209 problems of an H200, each left out in turn, is 13.9, 12.8 and 13.0 %.
+"""
+
+VENDOR_CAUTION = 1.0
+"""Standard deviations by which a configuration is taken to be slower than expected."""
+
+_OTHER_TENSOR_CORES = {10: "Blackwell (tcgen05)", 11: "Blackwell (tcgen05)"}
+"""Architectures, by their major compute capability, whose tensor cores have instructions that no
+family uses."""
+
+FASTER = "; cuBLAS is {} to be faster, and multiplies arrays of PyTorch and CuPy"
+
+
+def beside_vendor(
+    answer: Answer, ranked: Sequence[RecordDigest], records: Records, deviation: float
+) -> Answer:
+    """A guessed answer with the expected time of the vendor's library, which multiplies where it is
+    expected to be faster. It does not run SwiGLU.
+
+    Args:
+        answer: a configuration for a problem that is not recorded, with its expected time.
+        ranked: what is recorded of the architecture, the nearest problems first.
+        records: all records.
+        deviation: standard deviation of the log of the expected time.
+    """
+    problem, device, objective = answer.problem, answer.device, answer.objective
+    time_us = answer.time_us
+    if problem.gated or problem.precision.vendor is None or time_us is None:
+        return answer
+    timed = any(_vendor_us(row, objective) is not None for row in ranked)
+    if not timed:
+        shipped = of_architecture(device, Records.shipped_only())
+        ranked = [row for _, row in shipped.nearest(problem, device, TEACHERS)]
+        timed = any(_vendor_us(row, objective) is not None for row in ranked)
+    if not timed:
+        ranked = [row for _, row in elsewhere(device, records).nearest(problem, device, TEACHERS)]
+    vendor_us = vendor_time_us(problem, device, ranked, objective)
+    answer = replace(answer, vendor_us=vendor_us)
+    spread = deviation
+    if not timed:
+        both = math.hypot(deviation, math.sqrt(2 * VENDOR_VARIANCES[0]))
+        spread = math.inf if _unused_tensor_cores(problem, device) else both
+    cautious_us = time_us * math.exp(VENDOR_CAUTION * spread)
+    if answer.vendor or (vendor_us is not None and vendor_us >= cautious_us):
+        return answer
+    why = FASTER.format("expected" if timed else "taken")
+    reason = "" if timed else f": {_untimed(problem, device)}"
+    return replace(answer, vendor=True, note=f"{answer.note}{why}{reason}")
+
+
+def vendor_time_us(
+    problem: Problem, device: Device, records: Sequence[RecordDigest], objective: Objective = HOT
+) -> float | None:
+    """Predicted microseconds of the vendor's library; None if it is timed nowhere.
+
+    Those of the device's model count alone if there are any: of its distance from the roofline they
+    tell more than those of other cards.
+    """
+    timed = [(row, us) for row in records if (us := _vendor_us(row, objective)) is not None]
+    cards = {id(row.device): row.device for row, _ in timed}  # hashing a device takes longer
+    own = {place for place, card in cards.items() if same_model(card, device)}
+    nearest = [pair for pair in timed if id(pair[0].device) in own] or timed
+    if not nearest:
+        return None
+    ratios = {row.problem: us / _scale_of(row, objective) for row, us in nearest[:TEACHERS]}
+    return _scale(problem, device, objective) * expected_ratio(problem, ratios)
+
+
+def _vendor_us(row: RecordDigest, objective: Objective) -> float | None:
+    """The measured microseconds of the vendor's library; None if it was not timed."""
+    if row.evidence != "measured" or row.baseline is None:
+        return None
+    estimate = objective.estimate(row.baseline)
+    return None if estimate is None else estimate.time_us
+
+
+@lru_cache(maxsize=1024)
+def _scale_of(row: RecordDigest, objective: Objective) -> float:
+    return _scale(row.problem, row.device, objective)
+
+
+def _scale(problem: Problem, device: Device, objective: Objective) -> float:
+    """Microseconds that times are multiples of: the roofline's in the library's own precision."""
+    asked = replace(problem, compute=problem.precision.vendor or problem.compute)
+    return 1e6 * objective.least_seconds(asked, device) + OVERHEAD_US
+
+
+def _untimed(problem: Problem, device: Device) -> str:
+    """Why the library is taken to be faster on an architecture where it was not timed."""
+    major, minor = device.compute_capability
+    reason = f"it was never timed on compute capability {major}.{minor}"
+    if unused := _unused_tensor_cores(problem, device):
+        reason += f", and no kernel here uses the tensor cores of {unused}"
+    return reason
+
+
+def _unused_tensor_cores(problem: Problem, device: Device) -> str:
+    """The architecture, if the problem is one for tensor cores that no kernel here uses."""
+    major, _ = device.compute_capability
+    return _OTHER_TENSOR_CORES.get(major, "") if problem.precision.on_tensor_cores else ""

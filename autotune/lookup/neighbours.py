@@ -16,12 +16,11 @@ from autotune.lookup.digest import SIZES, RecordDigest, of_bundle, of_folder, sa
 from autotune.measure.objective import HOT, Objective
 from autotune.model.model_error import ModelError
 from autotune.model.space import AccuracyFilter
-from autotune.problem import Precision, Problem
+from autotune.problem import Problem
 from autotune.records import Record, Records, shipped
 from autotune.records.record import weakness
 
 Neighbour = Record | RecordDigest
-
 
 REACH = 6.0
 """Octaves within which a record is a neighbour."""
@@ -30,16 +29,12 @@ REACH = 6.0
 # Distances for differences other than size, in octaves.
 A_LAYOUT, A_COMPUTE, AN_OUTPUT, AN_EPILOGUE, A_DEVICE = 1.0, 2.0, 0.2, 0.1, 1.0
 
-
 A_TWIN = 0.1
-
 
 A_SCALE, SCALED_BLOCKS, AN_ACCUMULATION = 0.1, 1.0, 0.5
 
-
 DECIMALS = 9
 """Digits of a remoteness, so that records at the same distance tie whatever the rounding."""
-
 
 TEACHERS = 128
 """Records that choices learn from, the nearest."""
@@ -50,22 +45,16 @@ def differences(
 ) -> tuple[float, ...]:
     """The distance of two problems in octaves, for each difference other than size."""
     letters = zip(recorded.layout, asked.layout, strict=True)
+    twins = recorded.precision.name == asked.precision.twin
     outputs_differ = recorded.output_type != asked.output_type and recorded.output != asked.output
     return (
         A_LAYOUT * sum(letter != wanted for letter, wanted in letters),
-        _between(recorded.precision, asked.precision),
+        (A_TWIN if twins else A_COMPUTE) * (recorded.precision is not asked.precision),
         _eight_bit(recorded, asked),
         AN_OUTPUT * outputs_differ,
         AN_EPILOGUE * (recorded.epilogue != asked.epilogue),
         A_DEVICE * (not same_model(recorded_on, device)),
     )
-
-
-def _between(recorded: Precision, asked: Precision) -> float:
-    """The distance of two precisions, in octaves."""
-    if recorded is asked:
-        return 0.0
-    return A_TWIN if recorded.name == asked.twin else A_COMPUTE
 
 
 def _eight_bit(recorded: Problem, asked: Problem) -> float:
@@ -122,9 +111,7 @@ def _same_sums(record: Neighbour, problem: Problem) -> bool:
 SEVERAL = 4
 """Most records of a problem that are looked at, of as many bundles and folders."""
 
-
 Serves = Callable[[Device, Device], bool]
-
 
 Near = tuple[float, RecordDigest]
 """A record behind its remoteness in octaves."""

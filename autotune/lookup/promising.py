@@ -28,11 +28,9 @@ fastest recorded time, 0.62 at worst, and of 12 or 16 chosen at once 0.984 and 0
 0.83). Four that the times of eight suggest make it 0.987 (0.85), six 0.988, eight 0.990.
 """
 
-
 OPTIMISM = 1.0
 """Standard deviations below the predicted time by which the second round is ranked. Measuring a
 configuration that is hard to predict costs a single trial."""
-
 
 VARIED = 8, 6
 """The number of best candidates that are varied, in each of two rounds.

@@ -21,8 +21,8 @@ from autotune.errors import DeviceError
 from autotune.families.config import Config
 from autotune.families.plan import Resources
 from autotune.files import limits
-from autotune.files.compressed import expanded, is_compressed
 from autotune.files.decoding import shown
+from autotune.files.reading import expanded, is_compressed
 from autotune.measure.measurement import Estimate, Failure, Measurement, Stage
 
 Outcome = Measurement | Failure

@@ -22,7 +22,6 @@ from autotune.errors import AutotuneError, NotFoundError
 from autotune.families.config import Config, FamilyValue, Value
 from autotune.families.plan import Resources
 from autotune.files import limits, output, read
-from autotune.files.compressed import expanded
 from autotune.files.decoding import (
     Date,
     Name,
@@ -33,6 +32,7 @@ from autotune.files.decoding import (
     require_schema,
     shown,
 )
+from autotune.files.reading import expanded
 from autotune.measure import kernel_tuner
 from autotune.measure.measurement import RARE_FIELDS, Energy, Failure, Measurement
 from autotune.problem import Problem

@@ -53,11 +53,9 @@ from autotune.problem import Problem
 FAR = 4.0
 """Standard deviations from the mean at which a column is cut off: beyond, networks guess."""
 
-
 TRUST, LARGEST = 0.7, 1.0
 """The share of a predicted error that is corrected, and the largest correction, as a logarithm. On
 shapes left out 0.7 chooses as well as 1; where no recording is near it errs less."""
-
 
 DECIMALS = 6
 """Digits of a correction: matrix products differ by less from machine to machine."""
@@ -141,13 +139,10 @@ def bounded(logs: Floats) -> Floats:
 
 SCHEDULERS = 4
 
-
 MICRO = 1e6
-
 
 LEAST_US = 1e-3
 """Microseconds that a term counts at least in its share's logarithm."""
-
 
 WORK = (
     *("blocks", "rows", "columns", "warps", "iterations", "issue", "shared", "bytes", "starts"),

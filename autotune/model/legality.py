@@ -3,6 +3,10 @@
 `FamilyRules` answers for one family. `space.feasible` enumerates what it allows, and
 `space.Adaptation` changes configurations until it allows them. All of them ask a rule once for each
 combination of the values that it reads.
+
+Batch invariance prescribes an order of summation: kernels that add the products of an element of C
+in one order give a row the same bits in every batch. `families.summation` names the orders; records
+(`FamilyRecord`), look-ups (`lookup.batch_invariant`) and tuning (`api.invariant`) build on them.
 """
 
 from __future__ import annotations
@@ -10,6 +14,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
+from itertools import product
 from operator import itemgetter
 from typing import Any, TypeVar
 
@@ -18,10 +23,13 @@ from autotune.errors import ConfigError
 from autotune.families import registry
 from autotune.families.config import Config, Value
 from autotune.families.family import Family, ParameterFunction, Rule
+from autotune.families.summation import SummationOrder
 from autotune.problem import Problem
 
 T = TypeVar("T")
 
+ORDER = "order of summation"
+"""The reason to reject a configuration of another order than the prescribed one."""
 
 Values = Mapping[str, Value]
 """Values of parameters by name, in the order of the family's parameters."""
@@ -70,6 +78,18 @@ def kept(family: Family[Any], function: ParameterFunction[T], problem: Problem) 
     return KeptResults(family, function.function, function.needs, (problem,))
 
 
+def order_of(config: Config, problem: Problem) -> SummationOrder | None:
+    """The order in which a configuration adds up the products of an element of C; None if it
+    depends on M or on the place in C.
+
+    Raises:
+        ConfigError: if there is no such family.
+    """
+    family = registry.find(config.family)
+    orders: KeptResults[SummationOrder | None] = kept(family, family.summation_order, problem)
+    return orders.of(config.values)
+
+
 @dataclass(frozen=True)
 class Rejection:
     """Why a configuration is illegal: the rule's short name, and what is wrong with its numbers."""
@@ -88,7 +108,8 @@ class FamilyRules:
         family: the family's name.
         problem: the problem.
         device: the device.
-        rules: replace the rules of the family; None keeps them.
+        order: the prescribed order of summation; None allows any. An order has to serve every M,
+            so that rules `for_shape` do not hold.
 
     Attributes:
         family: the family's name.
@@ -102,28 +123,38 @@ class FamilyRules:
     """
 
     def __init__(
-        self,
-        family: str,
-        problem: Problem,
-        device: Device,
-        rules: Sequence[Rule] | None = None,
+        self, family: str, problem: Problem, device: Device, order: str | None = None
     ) -> None:
         kind = registry.serving(family, problem)
         self.family = kind.name
         self.domain = self.enumerated = kind.domain(problem, device)
-        self.rules = kind.rules if rules is None else rules
+        self.rules = kind.rules if order is None else _ordered(kind, order)
         self.results = [
             KeptResults(kind, rule.check, rule.needs, (problem, device)) for rule in self.rules
         ]
         self._free = kind.chosen_for_speed
         self._lasting = [place for place, rule in enumerate(self.rules) if not rule.for_speed]
         self._affected: dict[tuple[str, int], list[int]] = {}
+        if order is not None:
+            self.enumerated = self._with_first_rule()
 
     @classmethod
-    @lru_cache(maxsize=32)
-    def of(cls, family: str, problem: Problem, device: Device) -> FamilyRules:
+    def of(
+        cls, family: str, problem: Problem, device: Device, order: str | None = None
+    ) -> FamilyRules:
         """The rules of a family, bound once and kept."""
-        return cls(family, problem, device)
+        return kept_rules(family, problem, device, order)
+
+    def _with_first_rule(self) -> dict[str, tuple[Value, ...]]:
+        """The domain without values that no configuration has which keeps the first rule."""
+        results = self.results[0]
+        combinations = product(*(self.domain[name] for name in results.needs))
+        fitting = [values for values in combinations if results[values] is None]
+        used = {name: {row[place] for row in fitting} for place, name in enumerate(results.needs)}
+        return {
+            name: tuple(value for value in values if name not in used or value in used[name])
+            for name, values in self.domain.items()
+        }
 
     def __len__(self) -> int:
         """The number of rules."""
@@ -183,16 +214,37 @@ class FamilyRules:
         return self.broken(values, places)
 
 
+@lru_cache(maxsize=64)
+def kept_rules(family: str, problem: Problem, device: Device, order: str | None) -> FamilyRules:
+    """The rules that `FamilyRules.of` gives."""
+    return FamilyRules(family, problem, device, order)
+
+
+def _ordered(family: Family[Any], order: str) -> tuple[Rule, ...]:
+    """The rules of a family behind one that refuses other orders of summation."""
+    summation_order = family.summation_order
+
+    def check(p: object, problem: Problem, _device: Device) -> str | None:
+        own = summation_order.function(p, problem)
+        if own is not None and str(own) == order:
+            return None
+        return f"{own or 'an order that depends on M'}, not {order}"
+
+    every_m = (rule for rule in family.rules if not rule.for_shape)
+    return Rule(ORDER, check, summation_order.needs), *every_m
+
+
 class Legality:
     """Decides whether configurations can run a problem on a device; slow ones are legal too.
 
     Args:
         problem: the problem.
         device: the device.
+        order: the prescribed order of summation; None allows any.
     """
 
-    def __init__(self, problem: Problem, device: Device) -> None:
-        self._problem, self._device = problem, device
+    def __init__(self, problem: Problem, device: Device, order: str | None = None) -> None:
+        self._problem, self._device, self._order = problem, device, order
         self._families: dict[str, FamilyRules | None] = {}
 
     def __call__(self, config: Config) -> bool:
@@ -204,13 +256,12 @@ class Legality:
         """The rules of a family; None if there is none or it does not serve the compute."""
         if family not in self._families:
             try:
-                self._families[family] = self._of(family)
+                self._families[family] = FamilyRules.of(
+                    family, self._problem, self._device, self._order
+                )
             except ConfigError:
                 self._families[family] = None
         return self._families[family]
-
-    def _of(self, family: str) -> FamilyRules:
-        return FamilyRules.of(family, self._problem, self._device)
 
 
 def is_legal(config: Config, problem: Problem, device: Device) -> bool:

@@ -54,21 +54,19 @@ class Space:
     examples: Mapping[str, str] = field(default_factory=dict)
 
 
-def feasible(problem: Problem, device: Device, family: str = "simt") -> Space:
-    """All legal configurations of a family, as its domain lists them.
+def feasible(
+    problem: Problem, device: Device, family: str = "simt", order: str | None = None
+) -> Space:
+    """All legal configurations of a family, as its domain lists them; with an order of summation,
+    those that have it.
+
+    A rule is checked as soon as the parameters it needs are chosen, so that whole branches are
+    rejected at once; a branch equal to an earlier one is not walked again.
 
     Raises:
         ConfigError: if there is no such family, or it does not serve the problem's compute.
     """
-    return enumerated(FamilyRules.of(family, problem, device))
-
-
-def enumerated(rules: FamilyRules) -> Space:
-    """All configurations that rules allow.
-
-    A rule is checked as soon as the parameters it needs are chosen, so that whole branches are
-    rejected at once; a branch equal to an earlier one is not walked again.
-    """
+    rules = FamilyRules.of(family, problem, device, order)
     first = _first_level(rules)
     whole = first.branch({})
     configs = tuple(Config(rules.family, params) for params in whole.ends)
@@ -229,14 +227,16 @@ def _step(count: int, most: int) -> int:
     return step
 
 
-def sample(problem: Problem, device: Device, family: str = AUTO) -> list[Config]:
-    """A sample of all legal configurations, small enough to predict at once: those of each family
-    that the name stands for, evenly spread.
+def sample(
+    problem: Problem, device: Device, family: str = AUTO, order: str | None = None
+) -> list[Config]:
+    """A sample of all legal configurations, or those of an order of summation, small enough to
+    predict at once: those of each family that the name stands for, evenly spread.
 
     Raises:
         ConfigError: if there is no such family, or it does not serve the problem's compute.
     """
-    spaces = (feasible(problem, device, name) for name in families_of(family, problem))
+    spaces = (feasible(problem, device, name, order) for name in families_of(family, problem))
     return [config for legal in spaces for config in spread(legal.configs, SAMPLE)]
 
 

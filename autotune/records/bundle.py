@@ -30,8 +30,8 @@ from typing import Any, BinaryIO
 
 from autotune.device import Device
 from autotune.files import checksum, limits
-from autotune.files.compressed import expanded, first_stream, is_compressed
 from autotune.files.decoding import Count, Text, convert, parse, require_schema
+from autotune.files.reading import expanded, first_stream, is_compressed
 from autotune.problem import Problem
 from autotune.records import codec, ranges
 from autotune.records.ranges import Range
@@ -139,9 +139,7 @@ def written(content: Bundle) -> Iterator[bytes]:
 
 
 def dumps(
-    records: Iterable[Record],
-    tuned: Iterable[Range] = (),
-    submission: Submission | None = None,
+    records: Iterable[Record], tuned: Iterable[Range] = (), submission: Submission | None = None
 ) -> bytes:
     """One bundle of records and ranges; the same content in the same order gives the same bytes.
 
@@ -150,7 +148,10 @@ def dumps(
     """
     records, tuned = tuple(records), tuple(tuned)
     lines = [*map(codec.line, records), *map(ranges.line, tuned)]
-    texts = [b"".join(line + b"\n" for line in part) for part in _parts(lines)]
+    texts = [
+        b"".join(line + b"\n" for line in lines[start : start + PART])
+        for start in range(0, len(lines), PART)
+    ]
     parts = [lzma.compress(text) for text in texts]
     body = b"".join(texts)
     devices = dict.fromkeys(
@@ -169,10 +170,6 @@ def dumps(
         ],
     } | ({"submission": asdict(submission)} if submission else {})
     return b"".join([lzma.compress(checksum.sealed(header) + b"\n"), *parts])
-
-
-def _parts(lines: Sequence[bytes]) -> Iterator[Sequence[bytes]]:
-    return (lines[start : start + PART] for start in range(0, len(lines), PART))
 
 
 def loads(data: bytes) -> Bundle:

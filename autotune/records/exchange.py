@@ -6,7 +6,7 @@ Two records of one problem are merged by the rule in `records.merging`.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import chain
 from operator import itemgetter
@@ -16,7 +16,7 @@ from typing import BinaryIO
 from autotune import files
 from autotune.errors import AutotuneError, UsageError
 from autotune.files import limits, output
-from autotune.files.compressed import is_compressed
+from autotune.files.reading import is_compressed
 from autotune.measure.recording import Origin
 from autotune.problem import Problem
 from autotune.records import (
@@ -72,7 +72,12 @@ def chosen(store: Store, slug: str | None, problems: Sequence[str]) -> Bundle:
     Raises:
         ProblemError: for a text that is not a problem.
     """
-    wanted = _matching(problems)
+    exact = {Problem.parse(text) for text in problems if ":" in text}
+    shapes = {Problem.parse(text).shape for text in problems if ":" not in text}
+
+    def wanted(problem: Problem) -> bool:
+        return not problems or problem in exact or problem.shape in shapes
+
     best: dict[tuple[str, Problem], Record] = {}
     ordered: list[tuple[Problem, str, FamilyRecord]] = []
     tuned: list[Range] = []
@@ -189,11 +194,7 @@ def check_folder(root: Path, store: Store) -> None:
 
 
 def absorb(
-    store: Store,
-    contents: Iterable[TuningRecord | Range],
-    today: Origin,
-    *,
-    kernels: bool = False,
+    store: Store, contents: Iterable[TuningRecord | Range], today: Origin, *, kernels: bool = False
 ) -> list[ImportResult]:
     """Merges records and ranges into the store.
 
@@ -256,10 +257,3 @@ def _adopt_range(store: Store, tuned: Range) -> ImportResult:
     why = "the present range expects no greater loss" if change == "skipped" else ""
     subject = f"{tuned}, {tuned.evidence}{tuned.objective.suffix(', ')}"
     return ImportResult(subject, tuned.device.name, change, why)
-
-
-def _matching(problems: Sequence[str]) -> Callable[[Problem], bool]:
-    """A function that tells whether a problem is named by one of the texts."""
-    exact = {Problem.parse(text) for text in problems if ":" in text}
-    shapes = {Problem.parse(text).shape for text in problems if ":" not in text}
-    return lambda problem: not problems or problem in exact or problem.shape in shapes

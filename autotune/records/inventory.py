@@ -2,6 +2,13 @@
 
 A damaged file is kept beside the mended one as `<file>.broken-<n>`, except for a program, which is
 compiled again when it is needed.
+
+A stale record whose kernels still compile to the same machine code is stamped. A record names the
+sources of its kernels, and each entry the hash of its machine code (`Entry.code`). If the sources
+changed, the winners are compiled from today's: where their code is the same, the times still hold,
+and the record gets the hash of today's sources. Only the compiler that made a record can show that;
+records without a hash of the code, and user kernels, whose sources are unknown here, stay as they
+are.
 """
 
 from __future__ import annotations
@@ -11,24 +18,27 @@ import re
 import time
 import warnings
 from collections import defaultdict
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import BinaryIO, Literal
 
-from autotune import files
+from autotune import cores, files, settings
 from autotune.cuda import cache as programs
 from autotune.cuda import compiler
+from autotune.cuda.program import CompileFailure, Program, code_digest
+from autotune.errors import CacheError
 from autotune.families import registry
 from autotune.families.plan import Template
+from autotune.families.source_text import hash_of, joined
 from autotune.files import limits
 from autotune.measure.recording import Origin
-from autotune.model.legality import Legality
-from autotune.records import KernelRecord, Record, Store, TuningRecord, ranges
-from autotune.records.merging import changes, stale
+from autotune.model.legality import Legality, is_legal
+from autotune.records import Entry, KernelRecord, Record, Store, TuningRecord, ranges
+from autotune.records.merging import HasOrigin, changes, sources_of, stale, winners_of
 from autotune.records.ranges import Range
 from autotune.records.record import BEST_FIRST
-from autotune.records.stamping import Stamped
 
 Kind = Literal[
     "record", "kernel", "range", "program", "quarantine", "trials", "journal", "aside", "leftover"
@@ -38,9 +48,7 @@ compiled programs. `quarantine`: candidates that are not tried again. `trials`: 
 `journal`: trials of earlier versions, which are not read. `aside`: copies of replaced files.
 `leftover`: temporary files of interrupted writers."""
 
-
 _ASIDE = re.compile(r"\.(broken|superseded)-\d+$")
-
 
 _KINDS: dict[tuple[str, str], Kind] = {
     ("records", ".json"): "record",
@@ -118,16 +126,6 @@ class ChangedRecord:
     stale: bool
 
 
-def changed_records(items: Iterable[Item], today: Origin) -> list[ChangedRecord]:
-    """Measured records whose driver, compiler or kernel sources differ from `today`."""
-    pairs = [(record, change(record, today)) for record in recorded(items)]
-    return [
-        ChangedRecord(record, why, stale_change(record, today) is not None)
-        for record, why in pairs
-        if why is not None
-    ]
-
-
 def verification(
     items: Iterable[Item], today: Origin, slug: str | None
 ) -> tuple[int, list[Item], list[ChangedRecord]]:
@@ -138,8 +136,11 @@ def verification(
         count += 1
         if item.fault is not None:
             broken.append(item)
-        if item.content is not None and slug in (None, item.content.device.slug):
-            changed += changed_records([item], today)
+        record = item.content
+        if not isinstance(record, TuningRecord) or slug not in (None, record.device.slug):
+            continue
+        if (why := change(record, today)) is not None:
+            changed.append(ChangedRecord(record, why, stale_change(record, today) is not None))
     return count, broken, sorted(changed, key=lambda row: order(row.record))
 
 
@@ -247,16 +248,12 @@ _SELECTED = {
 }
 """The kinds of files that `chosen` takes whole, by the words for them."""
 
-
 BUSY_S = 3600.0
 """A temporary file is deleted only after this long, when no running writer can still use it."""
 
 
 def chosen(
-    items: Collection[Item],
-    kinds: Collection[str],
-    slug: str | None,
-    tuned: Iterable[object] = (),
+    items: Collection[Item], kinds: Collection[str], slug: str | None, tuned: Iterable[object] = ()
 ) -> list[Item]:
     """The files of the chosen kinds.
 
@@ -367,3 +364,96 @@ def _without_broken_lines(item: Item) -> bool:
         files.copy_aside(item.path, "broken")
         files.write(item.path, whole)
     return True
+
+
+Compile = Callable[[Template, str], Program | CompileFailure]
+SameCode = Callable[[Entry], bool]
+"""Whether the machine code of an entry is the same today."""
+
+
+@dataclass(frozen=True)
+class Stamped:
+    """A stale record, and the record that now stands in its place."""
+
+    old: Record
+    new: Record
+
+
+def stamp(
+    records: Iterable[TuningRecord], today: HasOrigin, store: Store, compile: Compile
+) -> list[Stamped]:
+    """Compiles the winners of stale records, and saves those records whose code is the same.
+
+    Entries of other code leave a record; the old one then stays beside it as `.superseded-<n>`.
+    Nothing is compiled or saved in the frozen mode. A record that cannot be saved stays stale, with
+    a warning.
+
+    Args:
+        records: stale records of the store.
+        today: the compiler and the kernel sources of this machine.
+        store: the store of the records.
+        compile: compiles a template for an architecture.
+    """
+    comparable = [
+        record
+        for record in records
+        if isinstance(record, Record)
+        and record.provenance.compiler == today.compiler != ""
+        and all(entry.code for entry in winners_of(record))
+    ]
+    if settings.mode().frozen or not comparable:
+        return []
+    with ThreadPoolExecutor(cores.available(), "stamp") as threads:
+        stamped = threads.map(
+            lambda record: restamped(record, today, lambda entry: _same(record, entry, compile)),
+            comparable,
+        )
+        pairs = [Stamped(old, new) for old, new in zip(comparable, stamped, strict=True) if new]
+    return [pair for pair in pairs if _saved(store, pair)]
+
+
+def restamped(record: Record, today: HasOrigin, same: SameCode) -> Record | None:
+    """The record with today's sources and the entries whose code is the same; None if the code of a
+    winner changed.
+
+    Args:
+        record: a record.
+        today: the kernel sources of this machine.
+        same: says of an entry of changed sources whether its machine code is the same.
+    """
+    source, now = record.provenance.source, today.source
+    changed = {name for name, own in sources_of(record).items() if own != hash_of(now, name)}
+    winners = [entry for entry in winners_of(record) if entry.config.family in changed]
+    if not all(map(same, winners)):
+        return None
+    kept = tuple(
+        entry
+        for entry in record.entries
+        if entry.config.family not in changed or entry in winners or same(entry)
+    )
+    families = {entry.config.family for entry in kept}
+    own = {name: hash_of(now if name in changed else source, name) for name in families}
+    return replace(record, entries=kept, provenance=replace(record.provenance, source=joined(own)))
+
+
+def _same(record: Record, entry: Entry, compile: Compile) -> bool:
+    """Whether an entry compiles to the machine code that was measured."""
+    if not entry.code or not is_legal(entry.config, record.problem, record.device):
+        return False
+    programs = list[Program]()
+    for launch in registry.plan(entry.config, record.problem).launches:
+        program = compile(launch.template, record.device.arch)
+        if isinstance(program, CompileFailure):
+            return False
+        programs.append(program)
+    return code_digest(programs) == entry.code
+
+
+def _saved(store: Store, pair: Stamped) -> bool:
+    """Saves a stamped record; False if the file has changed meanwhile or cannot be written."""
+    try:
+        return store.exchange(pair.old, pair.new)
+    except CacheError as error:
+        message = f"{pair.old.title}: its machine code is the same, but it stays stale: {error}"
+        warnings.warn(message, stacklevel=1)
+        return False

@@ -80,7 +80,7 @@ def stale(record: TuningRecord, today: HasOrigin) -> str | None:
     """The `changes` if the kernel sources of a winner are among them; else None.
 
     Another driver or compiler alone makes no record stale. Neither do sources whose machine code
-    is the same: `stamping` gives such a record the hash of today's sources.
+    is the same: `inventory.stamp` gives such a record the hash of today's sources.
     """
     if record.evidence != "measured" or not (changed := _changed_sources(record, today)):
         return None

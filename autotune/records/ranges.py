@@ -33,7 +33,6 @@ from autotune.records.record import BEST_FIRST, folder_of, paths_of
 
 SCHEMA = 1
 
-
 FOLDER = "ranges"
 
 

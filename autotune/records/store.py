@@ -140,7 +140,7 @@ class Store:
         return "equal" if made_from(record, source) else "skipped"
 
     def exchange(self, old: TuningRecord, new: TuningRecord) -> bool:
-        """Replaces a record by the same one with other sources (see `stamping`); False if the file
+        """Replaces a record by one with other sources (see `inventory.stamp`); False if the file
         holds another record by now.
 
         If the new one has fewer entries, the old one is copied to `.superseded-<n>` first.

@@ -68,7 +68,6 @@ def catalogue_json() -> dict[str, object]:
 
 
 def _facts(rows: Iterable[tuple[str, str]]) -> FittedTable:
-
     table = FittedTable(show_header=False)
     table.add("", kind="prose")
     table.add("", worth=math.inf)
@@ -105,7 +104,12 @@ def _rows(device: Device) -> list[tuple[str, str]]:
         ("memory bandwidth", f"{device.memory_bandwidth / 1e9:,.1f} GB/s"),
         ("peak fp32", f"{device.peak_fp32 / 1e12:,.2f} TFLOP/s"),
         *(
-            (f"peak {row.label}", _tensor_peak(device, row.name))
+            (
+                f"peak {row.label}",
+                f"{device.peak(row.name) / 1e12:,.2f} TFLOP/s"
+                if device.tensor_rate(row.name) is not None
+                else "no tensor cores for it",
+            )
             for row in PRECISIONS.values()
             if row.on_tensor_cores and row.products == 1
         ),
@@ -133,9 +137,3 @@ def _clusters(device: Device) -> list[tuple[str, str]]:
     label = f"resident clusters of {', '.join(map(str, CLUSTER_SIZES))}"
     counts = ", ".join(str(device.resident_clusters(size)) for size in CLUSTER_SIZES)
     return [(label, counts if device.knows_clusters else f"{counts} expected, driver not asked")]
-
-
-def _tensor_peak(device: Device, compute: str) -> str:
-    if device.tensor_rate(compute) is None:
-        return "no tensor cores for it"
-    return f"{device.peak(compute) / 1e12:,.2f} TFLOP/s"

@@ -270,14 +270,14 @@ def to_json(
 
 def why(answer: Answer, winner: Explanation) -> list[str]:
     """Sentences that say why the winner is the answer."""
-    lines = [_margin(answer)]
+    own = answer.record if answer.how == "exact" else None
+    lines = [why_it_won(own.entries, answer.entry) if own and answer.entry else answer.note]
     least, by = least_us(answer.problem, answer.device, answer.objective)
     if answer.time_us:
         lines.append(
             f"{us(answer.time_us)}, {least / answer.time_us:.1%} of the roofline: {by} of "
             f"{precision(answer.problem.compute)} allows {us(least)}"
         )
-    own = answer.record if answer.how == "exact" else None
     vendor_us = us_of(own.baseline, answer.objective) if own else None
     if vendor_us and answer.time_us:
         name = vendor(answer.problem.compute)
@@ -320,23 +320,16 @@ def rule_table(explanation: Explanation) -> RenderableType:
     return table
 
 
-def _margin(answer: Answer) -> str:
-    """The winner's lead over the other recorded configurations, or whose choice it is."""
-    if answer.record is None or answer.how != "exact":
-        return answer.note
-    return why_it_won(answer.record.entries, answer.entry) if answer.entry else answer.note
-
-
 def _placed(answer: Answer, fit: Fit) -> list[str]:
     """Sentences about the blocks on the device: their resources, occupancy, waves and roofline."""
     demand, resident = fit.resources, fit.occupancy
     limits = ", ".join(f"{blocks} by {name}" for name, blocks in resident.limits.items())
     rows, columns = fit.tile
+    held = "1 block" if resident.blocks_per_sm == 1 else f"{resident.blocks_per_sm} blocks"
     lines = [
         f"a block: {demand.threads} threads, {demand.registers} registers a thread ({fit.source}), "
         f"{demand.shared:,} bytes of shared memory",
-        f"occupancy {resident.occupancy:.1%}: {_counted(resident.blocks_per_sm)} an SM, bound by "
-        f"{resident.limiter} ({limits})",
+        f"occupancy {resident.occupancy:.1%}: {held} an SM, bound by {resident.limiter} ({limits})",
     ]
     if fit.waves is not None:
         empty = 1 - fit.waves / math.ceil(fit.waves)
@@ -376,10 +369,6 @@ def _differing(config: Config, winner: Config) -> str:
         if values.get(name) != value
     ]
     return ", ".join(pairs)
-
-
-def _counted(blocks: int) -> str:
-    return "1 block" if blocks == 1 else f"{blocks} blocks"
 
 
 def _pairs(values: Mapping[str, Value]) -> str:

@@ -22,14 +22,12 @@ from autotune.tuning.trials import Trial
 
 VENDOR = "cuBLAS"
 
-
 NOTE = (
     "FLOP/B: operations for each byte that a block loads (a naive kernel: a thread). Bounds in "
     "TFLOP/s: what memory feeds if every block loads its own bytes (block), and if it moves each "
     "matrix once, at most the peak (matrix). Caches that serve several blocks lift a kernel above "
     "the first bound; nothing lifts it above the second."
 )
-
 
 SHORT = {" and ": ", ", "registers": "regs", "shared memory": "smem"}
 """Limiters in a narrow column."""
@@ -88,13 +86,7 @@ def render(ladder: Ladder) -> RenderableType:
     table = FittedTable()
     table.add("kernel", kind="text")
     table.add(
-        "TFLOP/s",
-        "of\ncuBLAS",
-        "of\npeak",
-        "FLOP/B",
-        "bound\nblock",
-        "bound\nmatrix",
-        "occ.",
+        "TFLOP/s", "of\ncuBLAS", "of\npeak", "FLOP/B", "bound\nblock", "bound\nmatrix", "occ."
     )
     table.add("limiter", kind="prose")
     for part in ladder.parts:

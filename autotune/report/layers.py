@@ -201,8 +201,10 @@ def _table(first: str, figures: Sequence[str]) -> FittedTable:
 
 def _cells(row: Row) -> tuple[str, ...]:
     layer = row.layer
+    # A model that is itself a linear layer has no name.
+    first, count = layer.names[0] or "the model", len(layer.names)
     return (
-        _named(layer.names),
+        first if count == 1 else f"{count}: {first}, ...",
         cell(row.m, "{}"),
         *(str(layer.outputs), str(layer.inputs), layer.compute),
         cell(row.ours_us, "{:.1f} us"),
@@ -210,12 +212,6 @@ def _cells(row: Row) -> tuple[str, ...]:
         cell(row.gain, "{:+.1%}"),
         _outcome(row),
     )
-
-
-def _named(names: tuple[str, ...]) -> str:
-    # A model that is itself a linear layer has no name.
-    first = names[0] or "the model"
-    return first if len(names) == 1 else f"{len(names)}: {first}, ..."
 
 
 def _outcome(row: Row) -> str:

@@ -76,8 +76,9 @@ def record_table(rows: Sequence[RecordRow]) -> FittedTable:
     table.add("age", worth=-4)
     table.add("changed", kind="prose", worth=-5)
     for row in rows:
+        ended = ", quick" if row.quick else ", interrupted" if row.interrupted else ""
         table.add_row(
-            *(row.problem, row.device, _evidence(row), f"{row.time_us:,.2f} us"),
+            *(row.problem, row.device, f"{row.evidence}{ended}", f"{row.time_us:,.2f} us"),
             cell(row.ratio, "{:.2f}"),
             "" if row.age_s is None else age(row.age_s),
             row.changed or "",
@@ -111,11 +112,6 @@ def _row(record: TuningRecord, today: Origin, now: datetime) -> RecordRow:
     )
 
 
-def _evidence(row: RecordRow) -> str:
-    ended = ", quick" if row.quick else ", interrupted" if row.interrupted else ""
-    return f"{row.evidence}{ended}"
-
-
 def range_table(tuned: Range) -> RenderableType:
     """A line for each segment: its sizes, and the size whose record they run."""
     dimension = tuned.dimension.upper()
@@ -134,10 +130,8 @@ def range_table(tuned: Range) -> RenderableType:
 TUNED, NO_TIME = "tuned before", "no time left"
 """Why a shape was not searched."""
 
-
 SHAPES_WIDTH = 120
 """Columns of the table in Python."""
-
 
 SHAPES_NOTE = "us: of all runs of the shape; gain: cuBLAS's time over the kernel's, less 1"
 

@@ -15,7 +15,7 @@ from autotune.errors import AutotuneError, UsageError
 from autotune.families import registry
 from autotune.families.config import Config
 from autotune.families.textbook import TILE_WIDTHS, TILED, shared_bytes
-from autotune.occupancy import BlockDemand, Headroom, Occupancy, best_block_sizes, headroom
+from autotune.occupancy import BlockDemand, Headroom, best_block_sizes, headroom
 from autotune.problem import Problem
 from autotune.report import cell
 from autotune.report.tables import FittedTable, Kind
@@ -71,21 +71,25 @@ def kernel_row(device: SmLimits, demand: BlockDemand) -> OccupancyRow:
     Raises:
         UsageError: for impossible amounts.
     """
-    resident = demand.on(device)
+    resident, limiter = demand.on(device), ""
+    if demand.threads > device.threads_per_block:
+        limiter = f"{demand.threads} threads a block, at most {device.threads_per_block}"
+    elif not resident.blocks_per_sm:
+        limiter = resident.limiter
     return OccupancyRow(
         threads=demand.threads,
         registers=demand.registers,
         shared=demand.shared,
         blocks_per_sm=resident.blocks_per_sm,
         occupancy=resident.occupancy,
-        limiter=_limiter(device, resident, demand.threads),
+        limiter=f"does not fit: {limiter}" if limiter else resident.limiter,
         limits=resident.limits,
         barriers=demand.barriers,
         carve_out=demand.carve_out,
         cluster=demand.cluster,
         clusters=resident.clusters,
         idle_sms=resident.idle_sms,
-        predicted=demand.cluster > 1 and _unasked(device),
+        predicted=demand.cluster > 1 and isinstance(device, Device) and not device.knows_clusters,
     )
 
 
@@ -157,7 +161,10 @@ def render(rows: Sequence[OccupancyRow]) -> FittedTable:
         "FLOP/B": [cell(row.flop_per_byte, "{:g}") for row in bounds],
         "bound\nGFLOP/s": [cell(row.bound_gflops, "{:,.1f}") for row in bounds],
         "of\npeak": [cell(row.peak_share, "{:.0%}") for row in bounds],
-        "limits": ["" if row.tile_width else _limits(row) for row in rows],
+        "limits": [
+            "" if row.tile_width else ", ".join(f"{n} by {name}" for name, n in row.limits.items())
+            for row in rows
+        ],
     }
     shown = {header: cells for header, cells in columns.items() if any(cells)}
     table = FittedTable()
@@ -181,21 +188,6 @@ def _tile_width_row(device: SmLimits, width: int, registers: int, cluster: int) 
         bound_gflops=roofline.bandwidth_bound(device.memory_bandwidth, flop_per_byte) / 1e9,
         peak_share=roofline.attainable(device, flop_per_byte) / device.peak_fp32,
     )
-
-
-def _limiter(device: SmLimits, resident: Occupancy, threads: int) -> str:
-    if threads > device.threads_per_block:
-        return f"does not fit: {threads} threads a block, at most {device.threads_per_block}"
-    return resident.limiter if resident.blocks_per_sm else f"does not fit: {resident.limiter}"
-
-
-def _unasked(device: SmLimits) -> bool:
-    """Whether a device has clusters whose number no driver stated."""
-    return isinstance(device, Device) and not device.knows_clusters
-
-
-def _limits(row: OccupancyRow) -> str:
-    return ", ".join(f"{blocks} by {name}" for name, blocks in row.limits.items())
 
 
 NAMES = {"threads": "threads", "registers": "regs", "shared": "shared\nbytes"}
@@ -342,7 +334,13 @@ def render_headrooms(rooms: Mapping[str, Sequence[tuple[int, Headroom]]]) -> Fit
         table.add(heading, kind="text")
     for pairs in zip(*rooms.values(), strict=True):
         size, room = pairs[0]
-        table.add_row(str(size), str(room.blocks), *(_room(each) for _, each in pairs))
+        cells = (
+            f"impossible: {each.limiter}"
+            if each.limiter
+            else f"{each.occupancy:.0%}, {each.registers}, {each.shared:,}"
+            for _, each in pairs
+        )
+        table.add_row(str(size), str(room.blocks), *cells)
     return table
 
 
@@ -381,9 +379,3 @@ def _cells(row: OccupancyRow, clusters: bool) -> list[str]:
 def _fare(row: OccupancyRow, clusters: bool) -> str:
     extra = f", {row.clusters} clusters" if clusters else ""
     return f"{row.blocks_per_sm} ({row.occupancy:.0%}{extra}) {row.limiter}"
-
-
-def _room(room: Headroom) -> str:
-    if room.limiter:
-        return f"impossible: {room.limiter}"
-    return f"{room.occupancy:.0%}, {room.registers}, {room.shared:,}"

@@ -26,10 +26,8 @@ from autotune.tuning.trials import Observer, Progress, Trial
 SILENCE_S = 15.0
 """Longest time between plain lines: without a better kernel, a line shows that the run is alive."""
 
-
 REDRAWN_S = 0.25
 """Shortest time between two drawings in a notebook."""
-
 
 Observed = Callable[[Problem, float], Observer]
 """Returns the observer of a search from its problem and its budget in seconds."""

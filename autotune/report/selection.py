@@ -64,10 +64,7 @@ class Selection:
 
 
 def selected(
-    shapes: Sequence[str],
-    device: str | None,
-    store: Store,
-    family: str | None = None,
+    shapes: Sequence[str], device: str | None, store: Store, family: str | None = None
 ) -> Selection:
     """The records of problems, ranges of problems and kernels; of everything without `shapes`.
 
@@ -188,13 +185,7 @@ def _inside(problem: Problem, span: Span) -> bool:
     return alike and span.low <= size <= span.high
 
 
-def _answer(
-    shape: str,
-    device: Device | None,
-    store: Store,
-    option: str,
-    single: bool,
-) -> Answer:
+def _answer(shape: str, device: Device | None, store: Store, option: str, single: bool) -> Answer:
     """The look-up of a problem that is not tuned; `option` is the `--device` that was given.
 
     Raises:

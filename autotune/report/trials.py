@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
@@ -164,7 +164,8 @@ def without_record(problem: Problem, device: Device, family: str, root: Path) ->
 
 def render(shown: Trials, top: int) -> RenderableType:
     """The fastest `top` trials, and the number of failures by stage with an example of each."""
-    timed = sorted(_timed(shown.trials), key=lambda trial: trial.time_us)
+    timed = [trial for trial in shown.trials if math.isfinite(trial.time_us)]
+    timed.sort(key=lambda trial: trial.time_us)
     table = FittedTable()
     speeds = () if shown.problem is None else ("TFLOP/s",)
     table.add("time", "spread", *speeds, "regs", "occ.")
@@ -176,10 +177,6 @@ def render(shown: Trials, top: int) -> RenderableType:
     lines += _failures(shown.trials)
     title = f"{shown.title}: {len(shown.trials):,} trials"
     return Group(Text(title, style="bold"), table, *(Text(line, style="dim") for line in lines))
-
-
-def _timed(trials: Iterable[Trial]) -> list[Trial]:
-    return [trial for trial in trials if math.isfinite(trial.time_us)]
 
 
 def _cells(trial: Trial, problem: Problem | None) -> tuple[RenderableType, ...]:
@@ -227,7 +224,6 @@ class TrialTable:
 
 
 _TIMES = ("time_us", "spread_us", "cold_us")
-
 
 _RESOURCES = ("threads", "registers", "shared", "local")
 

@@ -206,11 +206,14 @@ def register(library: Any) -> None:
     torch.library.register_fake("autotune::mm", called_with(Product, _fake), lib=library)
     library.define(INVARIANT_SCHEMA)
     library.impl("mm_batch_invariant", invariant_on_gpu, "CUDA")
-    library.impl("mm_batch_invariant", _invariant_by_torch, "CPU")
-    torch.library.register_fake("autotune::mm_batch_invariant", _fake_invariant, lib=library)
+    library.impl("mm_batch_invariant", called_with(_invariant_product, by_torch), "CPU")
+    fake = called_with(_invariant_product, _fake)
+    torch.library.register_fake("autotune::mm_batch_invariant", fake, lib=library)
 
 
-def called_with(kind: type[Arguments], run: Callable[[Arguments], Any]) -> Callable[..., Any]:
+def called_with(
+    kind: Callable[..., Arguments], run: Callable[[Arguments], Any]
+) -> Callable[..., Any]:
     """An implementation of an operator, which PyTorch calls with the arguments one by one."""
     return lambda *arguments, **named: run(kind(*arguments, **named))
 
@@ -254,14 +257,17 @@ def _with_copies(matmul: Callable[..., Any], product: Product) -> Any:
 def by_torch(product: Product) -> Any:
     """`autotune::mm` by PyTorch, in its own precision for the operands' type."""
     result_shape(product)
-    result = torch.matmul(product.a, product.b)
+    return with_epilogue(torch.matmul(product.a, product.b), product).contiguous()
+
+
+def with_epilogue(result: Any, product: Any) -> Any:
+    """A result of a `Product`, or of scaled operands, with its bias, activation and residual, in
+    the result's type."""
     if product.bias is not None:
-        result = result + product.bias
+        result = result + product.bias.to(result.dtype)
     if product.activation is not None:
         result = ACTIVATIONS[product.activation](result)
-    if product.residual is not None:
-        result = result + product.residual
-    return result.contiguous()
+    return result if product.residual is None else result + product.residual.to(result.dtype)
 
 
 def _fake(product: Product) -> Any:
@@ -279,15 +285,9 @@ def invariant_on_gpu(a: Any, b: Any, bias: Any = None, dependent: bool = False) 
         return _with_copies(matmul, Product(a, b, bias))
 
 
-def _invariant_by_torch(a: Any, b: Any, bias: Any = None, dependent: bool = False) -> Any:
-    del dependent
-    return by_torch(Product(a, b, bias))
-
-
-def _fake_invariant(a: Any, b: Any, bias: Any = None, dependent: bool = False) -> Any:
-    """An empty result for fake tensors."""
-    del dependent
-    return _fake(Product(a, b, bias))
+def _invariant_product(a: Any, b: Any, bias: Any = None, dependent: bool = False) -> Product:
+    """The arguments of `autotune::mm_batch_invariant`, in the order of its schema."""
+    return Product(a, b, bias, dependent=dependent)
 
 
 # Autocast.
@@ -352,17 +352,14 @@ class _GemmFunction(torch.autograd.Function):  # type: ignore[misc]
             # An expanded gradient, such as that of a sum, would be copied for each use.
             gradient = gradient.contiguous()
         return (
-            _gradient_of_a(gradient, a, b, *ctx.options) if wanted.a else None,
+            _mm_stored_like(a, gradient, b.mT, *ctx.options).sum_to_size(a.shape)
+            if wanted.a
+            else None,
             _gradient_of_b(gradient, a, b, *ctx.options) if wanted.b else None,
             gradient.sum(tuple(range(gradient.dim() - 1))) if wanted.bias else None,
             *(None, None, None),
             gradient if wanted.residual else None,
         )
-
-
-def _gradient_of_a(gradient: Any, a: Any, b: Any, compute: str | None, dependent: bool) -> Any:
-    """The gradient of A: that of the result times B transposed."""
-    return _mm_stored_like(a, gradient, b.mT, compute, dependent).sum_to_size(a.shape)
 
 
 def _gradient_of_b(gradient: Any, a: Any, b: Any, compute: str | None, dependent: bool) -> Any:
@@ -427,7 +424,11 @@ def shape_of(a: Any, b: Any, bias: Any, residual: Any, activation: str | None) -
     n = b.shape[-1]
     if bias is not None and tuple(bias.shape) != (n,):
         raise ArrayError(f"bias is {tuple(bias.shape)}; the product has {n} columns: give {(n,)}")
-    shape = *_batch(a, b), a.shape[-2], width_of(n, activation)
+    if a.dim() == 2 or b.dim() == 2:  # nothing to compare, also of symbolic sizes
+        batch = *a.shape[:-2], *b.shape[:-2]
+    else:
+        batch = batch_shape(described(a, "A"), described(b, "B"))
+    shape = *batch, a.shape[-2], width_of(n, activation)
     if residual is not None and tuple(residual.shape) != shape:
         raise ArrayError(f"residual is {tuple(residual.shape)}; the product is {tuple(shape)}")
     return shape
@@ -498,10 +499,3 @@ def _check_same(a: Any, tensor: Any, name: str) -> None:
     if a.dtype != tensor.dtype:
         types = f"A is {name_of(a.dtype)}, {name} {name_of(tensor.dtype)}"
         raise ArrayError(f"{types}; convert one of them")
-
-
-def _batch(a: Any, b: Any) -> tuple[Any, ...]:
-    """The batch axes of the result."""
-    if a.dim() == 2 or b.dim() == 2:  # nothing to compare, also of symbolic sizes
-        return (*a.shape[:-2], *b.shape[:-2])
-    return batch_shape(described(a, "A"), described(b, "B"))

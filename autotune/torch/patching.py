@@ -16,7 +16,7 @@ from autotune.api import ranges, shapes
 from autotune.api.shapes import Shapes
 from autotune.api.tuning import shown_all
 from autotune.errors import UsageError
-from autotune.lookup.answer import Answer, untuned_card
+from autotune.lookup.answer import untuned_card
 from autotune.lookup.batch_invariant import batch_invariant
 from autotune.problem import COMPUTES, Problem
 from autotune.problem.arguments import Span
@@ -37,24 +37,23 @@ from autotune.report.listing import ShapeRow, ShapesReport, shape_table
 from autotune.report.tables import PlainConsole
 from autotune.runtime.frameworks import tf32_allowed
 from autotune.settings import Policy
-from autotune.torch.linear import PatchedLinear, patched, unpatched
-from autotune.torch.operator import DTYPES, name_of
-from autotune.torch.quantized import (
+from autotune.torch.linear import (
+    PatchedLinear,
     Quantization,
     patch_quantized,
+    patched,
+    unpatched,
 )
+from autotune.torch.operator import DTYPES, name_of
 from autotune.tuning.options import Search
 
 BUDGET_S = 20.0
 """Seconds to tune a shape."""
 
-
 WIDTH = 120
 """Width of the table where it is not printed to a terminal."""
 
-
 NO_RANGE = "no batch-invariant range"
-
 
 Rows = tuple[int, ...] | Shapes | None
 """Numbers that hold for every layer, the shapes that a model ran, or all that have records."""
@@ -332,10 +331,7 @@ def _compute(dtype: Any) -> str:
 
 
 def _tune_missing(
-    groups: Iterable[LayerGroup],
-    rows: Rows,
-    records: dict[int, LayerRecords],
-    options: Search,
+    groups: Iterable[LayerGroup], rows: Rows, records: dict[int, LayerRecords], options: Search
 ) -> ShapesReport:
     """Tunes the shapes of layers that have no record, those of a GPU under one budget.
 
@@ -387,8 +383,12 @@ def _patch_by_ranges(
         if options and batch_invariant(_plain(group, 1), device, records) is None:
             span = Span(_plain(group, max(counts)), "m", 1)
             ranges.tune(span, options, device=f"gpu:{group.ordinal}", batch_invariant=True)
+        answers = {m: batch_invariant(_plain(group, m), device, records) for m in counts}
         compared = [
-            _range_row(group, m, batch_invariant(_plain(group, m), device, records)) for m in counts
+            Row(group.layer, m, answer.problem, answer.time_us, replaced=True)
+            if answer
+            else Row(group.layer, m, why=NO_RANGE)
+            for m, answer in answers.items()
         ]
         if all(row.replaced for row in compared):
             patched(group.modules, policy)
@@ -404,9 +404,3 @@ def _why_left(group: LayerGroup, numbers: Mapping[int, int] | None) -> str | Non
 def _plain(group: LayerGroup, m: int) -> Problem:
     """The product of the layers without a bias, which does not change the order of summation."""
     return group.layer.problems(m)[-1]
-
-
-def _range_row(group: LayerGroup, m: int, answer: Answer | None) -> Row:
-    if answer is None:
-        return Row(group.layer, m, why=NO_RANGE)
-    return Row(group.layer, m, answer.problem, answer.time_us, replaced=True)

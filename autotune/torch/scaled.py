@@ -17,16 +17,9 @@ from autotune.errors import ArrayError, UsageError
 from autotune.problem import SCALE_BLOCK
 from autotune.problem.integers import ceil_div
 from autotune.runtime.frameworks import own_scale_b, own_scales
-from autotune.runtime.quantized import (
-    GRANULARITIES,
-    SOURCES,
-    TARGETS,
-    quantizer,
-    target_beside,
-)
+from autotune.runtime.quantized import GRANULARITIES, SOURCES, TARGETS, quantizer, target_beside
 from autotune.settings import Policy
 from autotune.torch.operator import (
-    ACTIVATIONS,
     called_with,
     contiguous,
     described,
@@ -36,6 +29,7 @@ from autotune.torch.operator import (
     run_under,
     shape_of,
     traced_policy,
+    with_epilogue,
 )
 
 _ARGUMENTS = (
@@ -238,13 +232,7 @@ def by_torch(product: ScaledProduct) -> Any:
     a, scale_a, b, scale_b = product.a, product.scale_a, product.b, product.scale_b
     if scale_a is None:
         a, scale_a = _quantised_by_torch(a, b, scale_b, product.compute)
-    result = _dequantised(a, scale_a) @ _dequantised(b, scale_b)
-    if product.bias is not None:
-        result = result + product.bias.float()
-    if product.activation is not None:
-        result = ACTIVATIONS[product.activation](result)
-    if product.residual is not None:
-        result = result + product.residual.float()
+    result = with_epilogue(_dequantised(a, scale_a) @ _dequantised(b, scale_b), product)
     dtype, amax = product.result_dtype, product.amax
     if dtype not in LARGEST:
         return result.to(dtype)
@@ -374,10 +362,7 @@ def quantize_by_torch(x: Any, scale: str, dtype: Any) -> tuple[Any, Any]:
 def _fake_quantize(x: Any, scale: str, dtype: Any) -> tuple[Any, Any]:
     """Empty results for fake tensors, which have sizes but no memory."""
     _check_quantize(x, scale, dtype)
-    return (
-        x.new_empty(x.shape, dtype=dtype),
-        x.new_empty(_shape(x, scale), dtype=torch.float32),
-    )
+    return (x.new_empty(x.shape, dtype=dtype), x.new_empty(_shape(x, scale), dtype=torch.float32))
 
 
 def _check_quantize(x: Any, scale: str, dtype: Any) -> None:

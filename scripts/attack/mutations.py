@@ -28,7 +28,7 @@ from support.sample_records import H100, SQUARE
 from tuners import Fork, Outcome, Send
 
 from autotune.files import limits
-from autotune.files.compressed import expanded
+from autotune.files.reading import expanded
 from autotune.records import Store
 
 Damage = Callable[[Random, bytes], bytes]

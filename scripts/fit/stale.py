@@ -32,8 +32,8 @@ from autotune.cuda.program import code_digest
 from autotune.families.source_text import hash_of
 from autotune.measure import targets
 from autotune.records import Entry, Record, bundle, shipped
+from autotune.records.inventory import restamped
 from autotune.records.merging import stale, winners_of
-from autotune.records.stamping import restamped
 
 app = typer.Typer(pretty_exceptions_enable=False)
 ROOT = Path(__file__).resolve().parents[2]

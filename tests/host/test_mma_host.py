@@ -11,7 +11,7 @@ from support.host_cases import Case, case_of
 from support.host_cuda import Program, build, check, run
 
 from autotune.families.config import Config
-from autotune.model.orders import order_of
+from autotune.model.legality import order_of
 from autotune.problem import ELEMENTWISE, EPILOGUES, LAYOUTS, Problem
 
 # Together: every precision, 2 to 6 stages, one and two sets of fragments, slices, with and without

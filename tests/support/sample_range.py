@@ -8,7 +8,7 @@ from pathlib import Path
 
 from autotune.device import find
 from autotune.families.config import Config
-from autotune.model import orders
+from autotune.model import space
 from autotune.problem import Problem
 from autotune.records import FamilyRecord, Store, ranges
 from autotune.records.ranges import Range, Segment
@@ -28,7 +28,7 @@ def sized(m: int) -> Problem:
 @cache
 def of_order(m: int) -> tuple[Config, Config]:
     """The configurations recorded for a size."""
-    first, second, *_ = orders.feasible(sized(m), H100, "wgmma", ORDER).configs
+    first, second, *_ = space.feasible(sized(m), H100, "wgmma", ORDER).configs
     return first, second
 
 

@@ -133,6 +133,8 @@ def work(p: GemvParams, problem: Problem) -> Work:
     # the smaller one, which all lanes read.
     large, small = p.depth * p.columns / VECTOR, p.depth * p.rows / VECTOR
     through = 2 * large if p.stages > 1 else 0
+    # Partial sums that the threads of the last block of a strip load together.
+    together = SPLITS_AT_ONCE * p.threads / (p.tile / VECTOR)
     return Work(
         blocks=p.blocks(form),
         rows=p.rows,
@@ -145,17 +147,9 @@ def work(p: GemvParams, problem: Problem) -> Work:
         bytes=problem.element_bytes * steps * (form.m + p.width),
         ahead=p.stages - 1,
         end=2 * p.ways * p.tile / LANES,
-        gathers=_gathers(p),
+        gathers=max(1.0, p.split_k / together) if p.split_k > 1 else 0,
         traits=("gemv", f"gemv {'async' if p.stages > 1 else 'staged'}"),
     )
-
-
-def _gathers(p: GemvParams) -> float:
-    """Loads that a thread of the last block of a strip waits for, one after the other."""
-    if p.split_k == 1:
-        return 0
-    together = SPLITS_AT_ONCE * p.threads / (p.tile / VECTOR)
-    return max(1.0, p.split_k / together)
 
 
 def plan(config: Config, p: GemvParams, problem: Problem, alignment: Alignment) -> LaunchPlan:

@@ -32,7 +32,6 @@ def summation(p: GemvParams, problem: Problem) -> Summation:
 
 SUMMATION = ParameterFunction(summation, ("split_k", "ways"))
 
-
 THREADS = 64, 512
 BATCH_FLOATS = 16, 64
 """Floats of the larger operand that a thread loads in a batch: 1 to 4 vectors of 4 hide the latency
@@ -123,10 +122,6 @@ def _depth_fault(p: GemvParams, problem: Problem, _device: Device) -> str | None
     return f"{p.ways}x{p.depth} steps are at least twice K={problem.k}"
 
 
-def _grid_fault(p: GemvParams, problem: Problem, _device: Device) -> str | None:
-    return limits.grid_fault(p.strips(oriented(problem)))
-
-
 def _split_fault(p: GemvParams, problem: Problem, device: Device) -> str | None:
     splits, form = p.split_k, oriented(problem)
     if splits == 1:
@@ -205,7 +200,7 @@ RULES = (
     Rule("reuse", _reuse_fault, ("rows", "columns", "across")),
     Rule("threads", _threads_fault, ("across", "ways")),
     Rule("larger than the matrix", _depth_fault, ("depth", "across", "ways")),
-    Rule("grid", _grid_fault, STRIP),
+    Rule("grid", lambda p, problem, _: limits.grid_fault(p.strips(oriented(problem))), STRIP),
     Rule("split-K", _split_fault, (*STRIP, "depth", "ways", "split_k")),
     Rule("stages", _stages_fault, ("depth", "ways", "split_k", "stages")),
     Rule("copy", _copy_fault, ("stages",)),

@@ -21,7 +21,7 @@ def resources(p: MmaParams, problem: Problem, device: Device | None) -> Resource
     """Threads, shared memory and a guess of the registers, for operands of whole vectors."""
     guess, spare = p.registers, AHEAD_REGISTERS if p.copy == "ahead" else SPARE_REGISTERS
     if device is not None:
-        spare += p.staging_registers(problem) + p.scale_registers(problem)
+        spare += p.extra_registers(problem)
         spare += CONVERSION_REGISTERS * converts(problem, device)
     registers = likely_registers(guess, spare, p.min_blocks, p.threads, device)
     return Resources(p.threads, registers, p.shared_bytes)

@@ -12,7 +12,6 @@ from autotune.families.plan import (
     VECTOR_BYTES,
     Alignment,
     Argument,
-    Constant,
     Launch,
     LaunchPlan,
     Template,
@@ -68,11 +67,7 @@ def _operand(
 
 
 def _gemm(
-    p: MmaParams,
-    problem: Problem,
-    alignment: Alignment,
-    pair: OperandPair,
-    start: int,
+    p: MmaParams, problem: Problem, alignment: Alignment, pair: OperandPair, start: int
 ) -> Launch:
     form = p.oriented(problem)
     first, second = reversed(pair) if p.swap else pair
@@ -96,11 +91,6 @@ def _gemm(
     )
 
 
-def _layout(form: Problem) -> tuple[tuple[str, Constant], ...]:
-    """The template arguments of the layout that the kernel reads: 8-bit operands run along K."""
-    return transposes(replace(form, layout="nt") if form.precision.eight_bit else form)
-
-
 def _template(p: MmaParams, problem: Problem, alignment: int, widths: tuple[int, int]) -> Template:
     form = p.oriented(problem)
     warp_columns = p.wn // (2 if problem.gated else 1)
@@ -117,7 +107,8 @@ def _template(p: MmaParams, problem: Problem, alignment: int, widths: tuple[int,
             ("FUSED", p.split_k > 1),
             ("STAGED", p.store == "staged"),
             ("TRANSPOSED", bool(p.swap)),
-            *_layout(form),
+            # 8-bit operands run along K.
+            *transposes(replace(form, layout="nt") if form.precision.eight_bit else form),
             epilogue(problem),
             ("VA", widths[0]),
             ("VB", widths[1]),

@@ -210,15 +210,13 @@ class MmaParams:
         low = 4 * rows + 8 if self.is_split else 0
         return sums + fragments + low + OTHER_REGISTERS
 
-    def scale_registers(self, problem: Problem) -> int:
-        """Registers a thread for scales of blocks of K: of its rows of A, and where they are."""
-        if problem.scale != "block":
-            return 0
-        return 6 + (self.wn // 4 if self.swap else self.wm // 8)
-
-    def staging_registers(self, problem: Problem) -> int:
-        """Registers a thread that dense operands pass through on their way to shared memory."""
+    def extra_registers(self, problem: Problem) -> int:
+        """Registers a thread that depend on the problem: those that dense operands pass through on
+        their way to shared memory; for scales of blocks of K, of its rows of A and where they are.
+        """
         dense, size, registers = Alignment.dense(problem), problem.element_bytes, 0
+        if problem.scale == "block":
+            registers = 6 + (self.wn // 4 if self.swap else self.wm // 8)
         for (operand, rows), alignment in zip(self.operand_rows, (dense.a, dense.b), strict=True):
             width = self.width(problem, operand, alignment)
             if self.packs(operand) or not self.goes_through_registers(width, size):

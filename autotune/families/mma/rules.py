@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import partial
 from math import gcd
 
 from autotune.device import Device
@@ -99,6 +100,7 @@ def _column_group_fault(p: MmaParams, problem: Problem, device: Device) -> str |
 
 WAVE_BLOCKS_A_SM = 4
 """The most blocks an SM for which K is split only to fill the last wave."""
+_split_gain_fault = partial(split_gain_fault, waves=WAVE_BLOCKS_A_SM)
 SPLIT_BYTES = 256
 """The least bytes of K of a split: its store and load cost as much."""
 LONG_SPLIT = 2048
@@ -116,10 +118,6 @@ def _split_fault(p: MmaParams, problem: Problem, _device: Device) -> str | None:
     if p.split_k == 1 or _divides(p, p.split_k, problem):
         return None
     return f"{p.iterations(problem)} tiles of bk={p.bk} do not go into {p.split_k} splits"
-
-
-def _split_gain_fault(p: MmaParams, problem: Problem, device: Device) -> str | None:
-    return split_gain_fault(p, problem, device, WAVE_BLOCKS_A_SM)
 
 
 def _divides(p: MmaParams, splits: int, problem: Problem) -> bool:
@@ -171,8 +169,7 @@ def _pack_fault(p: MmaParams, problem: Problem, _device: Device) -> str | None:
 
 
 def _workspace_fault(p: MmaParams, problem: Problem, device: Device) -> str | None:
-    needed = p.partial_bytes(problem) + packed_bytes(p.pack, problem)
-    return workspace_fault(needed, device)
+    return workspace_fault(p.partial_bytes(problem) + packed_bytes(p.pack, problem), device)
 
 
 def _group_fault(p: MmaParams, problem: Problem, device: Device) -> str | None:
@@ -238,7 +235,6 @@ def summation_order(p: MmaParams, problem: Problem) -> SummationOrder:
 
 SUMMATION = ParameterFunction(summation, ("slices", "bk", "split_k", "promote"))
 SUMMATION_ORDER = ParameterFunction(summation_order, ("slices", "bk", "split_k", "promote", "swap"))
-
 
 INSTRUCTIONS_SINCE = {"f16": (7, 5), "f8": (8, 9), "f8e5": (8, 9)}
 """The first compute capability with the kernel's MMA instructions, by precision; 8.0 for others."""
@@ -427,13 +423,8 @@ def _block_promotion_fault(p: MmaParams, problem: Problem) -> str | None:
     return f"{sums}, of {terms} terms take promote={wanted}"
 
 
-def _extra_registers(p: MmaParams, problem: Problem) -> int:
-    """Registers a thread that depend on the problem."""
-    return p.staging_registers(problem) + p.scale_registers(problem)
-
-
 def _registers_fault(p: MmaParams, problem: Problem, device: Device) -> str | None:
-    guess = p.registers + _extra_registers(p, problem)
+    guess = p.registers + p.extra_registers(problem)
     if device.compute_capability >= SPILLS_SINCE and converts(problem, device):
         rare = p.split_k > 1 or p.promote > 1
         guess += p.wm + (CONVERSION_OF_FEW if rare else 0)
@@ -445,15 +436,11 @@ def _bounds_fault(p: MmaParams, problem: Problem, device: Device) -> str | None:
     if p.min_blocks == 1:
         return None
     single = replace(p, min_blocks=1)
-    guess = single.registers + _extra_registers(single, problem)
+    guess = single.registers + single.extra_registers(problem)
     budget = register_budget(p.min_blocks, p.threads, device)
     if guess > budget:
         return None
     return f"{p.min_blocks} blocks leave {budget} registers; about {guess} are taken anyway"
-
-
-def _shared_fault(p: MmaParams, _problem: Problem, device: Device) -> str | None:
-    return limits.shared_fault(p.shared_bytes, p.min_blocks, device)
 
 
 RULES = (
@@ -484,7 +471,7 @@ RULES = (
     Rule("launch bounds", _bounds_fault, REGISTERS),
     Rule(
         "shared memory",
-        _shared_fault,
+        lambda p, _, device: limits.shared_fault(p.shared_bytes, p.min_blocks, device),
         ("compute", "bk", *BLOCK, "copy", "stages", "store", "min_blocks"),
     ),
     accuracy_rule(SUMMATION),

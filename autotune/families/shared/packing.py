@@ -203,7 +203,9 @@ def launch(copies: Sequence[Copy]) -> Launch:
         ),
         grid=(sum(_blocks(copy) for copy in copies), 1, first.batch),
         block=(THREADS, 1, 1),
-        shared=max(_shared_bytes(copy) for copy in copies),
+        shared=max(
+            _tile(copy) * (SIDE + 1) * FLOAT_BYTES if copy.transposed else 0 for copy in copies
+        ),
         arguments=(*_source("a", a), *_source("b", b), *words("workspace")),
     )
 
@@ -229,10 +231,6 @@ def _source(name: str, copy: Copy | None) -> tuple[Argument, ...]:
         Argument("i32", _lane_bits(copy) if copy else 0),
         Argument("i32", _blocks(copy) if copy else 0),
     )
-
-
-def _shared_bytes(copy: Copy) -> int:
-    return _tile(copy) * (SIDE + 1) * FLOAT_BYTES if copy.transposed else 0
 
 
 def _tile(copy: Copy) -> int:

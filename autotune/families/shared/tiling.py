@@ -48,12 +48,6 @@ def longest_split(iterations: int, splits: int) -> int:
     return longest if ceil_div(iterations, longest) == splits else 0
 
 
-def fuller(blocks: int, splits: int, sms: int, margin: float = 1.0) -> bool:
-    """Whether `splits` parts of each block fill waves better than any smaller number."""
-    reached = fill(blocks * splits, sms)
-    return all(reached > margin * fill(blocks * less, sms) for less in range(1, splits))
-
-
 class WarpTiles(Protocol):
     """The parameters of a kernel whose blocks compute bm x bn of C in wm x wn tiles of warps."""
 
@@ -110,11 +104,12 @@ def split_gain_fault(p: WarpTiles, problem: Problem, device: Device, waves: int)
 def split_waves_fault(
     tiles: int, splits: int, sms: int, waves: int, margin: float = 1.0
 ) -> str | None:
-    """Why splitting K does not fill waves better; None if it does.
+    """Why fewer splits of K fill waves as well; None if they do not.
 
     At most `waves` blocks an SM are worth it.
     """
-    if tiles * splits <= waves * sms and fuller(tiles, splits, sms, margin):
+    fewer = (margin * fill(tiles * less, sms) for less in range(1, splits))
+    if tiles * splits <= waves * sms and all(fill(tiles * splits, sms) > used for used in fewer):
         return None
     return f"{tiles} tiles fill {sms} SMs as well with less than {splits} splits"
 

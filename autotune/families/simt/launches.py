@@ -70,11 +70,7 @@ def _width(name: str, p: SimtParams, problem: Problem, alignment: int) -> int:
 
 
 def _gemm(
-    p: SimtParams,
-    problem: Problem,
-    alignment: Alignment,
-    pair: OperandPair,
-    start: int,
+    p: SimtParams, problem: Problem, alignment: Alignment, pair: OperandPair, start: int
 ) -> Launch:
     """The GEMM, whose partial sums start `start` floats into the workspace."""
     a, b = pair
@@ -100,12 +96,7 @@ def _gemm(
     )
 
 
-def _template(
-    p: SimtParams,
-    problem: Problem,
-    alignment: Alignment,
-    pair: OperandPair,
-) -> Template:
+def _template(p: SimtParams, problem: Problem, alignment: Alignment, pair: OperandPair) -> Template:
     a, b = pair
     whole = problem.m % p.bm == problem.n % p.bn == problem.k % p.bk == 0
     return Template(

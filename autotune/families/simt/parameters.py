@@ -6,7 +6,6 @@ from dataclasses import dataclass
 from math import prod
 from typing import Literal, get_args
 
-from autotune.device import Device
 from autotune.families.family import parameter, parameter_from
 from autotune.families.shared import tiling
 from autotune.families.shared.arguments import along_k
@@ -28,10 +27,6 @@ OTHER_REGISTERS = 26
 def reduction_rows(splits: int) -> int:
     """Threads that share the splits of an element in the launch that adds them up."""
     return min(8, 1 << (splits.bit_length() - 1))
-
-
-def _workers(_problem: Problem, device: Device) -> tuple[int, ...]:
-    return 0, *(blocks * device.sms for blocks in (1, 2))
 
 
 @dataclass
@@ -73,7 +68,7 @@ class SimtParams:
     min_blocks: int = parameter(1, 2)
     split_k: int = parameter(1, 2, 3, 4, 8, 16, 32, 64, 128)
     reduction: Reduction = parameter(*REDUCTION)
-    workers: int = parameter_from(_workers)
+    workers: int = parameter_from(lambda _, device: (0, device.sms, 2 * device.sms))
     chunks: int = parameter(1, 2)
     pack: Pack = parameter(*PACKS)
     group: int = parameter(1, 8)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 from autotune.device import Device
 from autotune.families.family import ParameterFunction, Rule, accuracy_rule
 from autotune.families.shared import limits, tiling
@@ -39,6 +41,7 @@ K_SHARING = (*TILE, "split_k", "reduction", "workers")
 
 WAVE_BLOCKS_A_SM = 8
 """The most blocks an SM for which K is split only to fill the last wave."""
+_split_gain_fault = partial(split_gain_fault, waves=WAVE_BLOCKS_A_SM)
 PACKED_USES = 512
 """The least reads of a packed operand for which its copy takes a tenth of the GEMM or less."""
 CHUNK_TERMS = 1024
@@ -54,10 +57,6 @@ def _split_fault(p: SimtParams, problem: Problem, _device: Device) -> str | None
     if p.split_k == 1 or longest_split(iterations, p.split_k) >= 2:
         return None
     return f"{iterations} k-iterations of {p.bk} do not go into {p.split_k} splits of 2 or more"
-
-
-def _split_gain_fault(p: SimtParams, problem: Problem, device: Device) -> str | None:
-    return split_gain_fault(p, problem, device, WAVE_BLOCKS_A_SM)
 
 
 def _reduction_fault(p: SimtParams, _problem: Problem, _device: Device) -> str | None:
@@ -147,25 +146,20 @@ def summation_order(p: SimtParams, problem: Problem) -> SummationOrder | None:
     of stream-K begin where the number of tiles has it."""
     if p.reduction == "stream":
         return None
-    steps = split_by_longest(ceil_div(problem.k, p.bk), p.split_k)
-    tree = [sliced(_chunks(count, p), p.slices, p.bk // p.slices) for count in steps]
+    tree = []
+    for count in split_by_longest(ceil_div(problem.k, p.bk), p.split_k):
+        chunks = "+".join(str(part * p.bk) for part in split_by_longest(count, p.chunks))
+        tree.append(sliced(chunks, p.slices, p.bk // p.slices))
     if p.split_k == 1:
         return SummationOrder("ffma", tree[0])
     rows = reduction_rows(p.split_k) if p.reduction == "separate" else 1
     return SummationOrder("ffma", sliced(from_zero(tree), rows, 1))
 
 
-def _chunks(count: int, p: SimtParams) -> str:
-    """The chunks of `count` k-iterations."""
-    parts = [str(part * p.bk) for part in split_by_longest(count, p.chunks)]
-    return "+".join(parts)
-
-
 SUMMATION = ParameterFunction(summation, (*K_SHARING, "slices", "bk", "chunks"))
 SUMMATION_ORDER = ParameterFunction(
     summation_order, ("slices", "bk", "split_k", "reduction", "chunks")
 )
-
 
 THREADS = 64, 512
 STEPS = 4, 16
@@ -315,10 +309,6 @@ def _resident_workers_fault(p: SimtParams, _problem: Problem, device: Device) ->
     return f"{blocks} workers an SM need about {registers} registers of {device.registers_per_sm}"
 
 
-def _shared_fault(p: SimtParams, _problem: Problem, device: Device) -> str | None:
-    return limits.shared_fault(p.shared_bytes(), p.min_blocks, device)
-
-
 RULES = (
     Rule("larger than the matrix", _rows_fault, ("bm",)),
     Rule("larger than the matrix", _columns_fault, ("bn",)),
@@ -340,7 +330,11 @@ RULES = (
     Rule("launch bounds", _bounds_fault, (*MAIN_LOOP, "min_blocks")),
     Rule("register estimate", _registers_fault, (*MAIN_LOOP, "min_blocks", "reduction")),
     Rule("workers", _resident_workers_fault, (*MAIN_LOOP, "min_blocks", "workers")),
-    Rule("shared memory", _shared_fault, (*TILE, "slices", "bk", "stages", "chunks", "min_blocks")),
+    Rule(
+        "shared memory",
+        lambda p, _, device: limits.shared_fault(p.shared_bytes(), p.min_blocks, device),
+        (*TILE, "slices", "bk", "stages", "chunks", "min_blocks"),
+    ),
     accuracy_rule(SUMMATION),
 )
 """The rules of `simt`, cheapest first."""

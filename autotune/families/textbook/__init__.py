@@ -44,19 +44,17 @@ class NaiveParams:
         return self.mapping == "coalesced"
 
 
-def _naive_threads_fault(p: NaiveParams, _problem: Problem, device: Device) -> str | None:
-    """The device allows a block with this number of threads."""
-    return threads_fault(p.block**2, device)
+def _side_rules(name: str) -> tuple[Rule, Rule]:
+    """The rules that a device launches square blocks, and one for each tile; `name` is the
+    parameter that is their side."""
 
+    def threads(p: object, _problem: Problem, device: Device) -> str | None:
+        return threads_fault(getattr(p, name) ** 2, device)
 
-def _naive_grid_fault(p: NaiveParams, problem: Problem, _device: Device) -> str | None:
-    """A grid has a block for each tile."""
-    return grid_fault(tile_count(problem, p.block, p.block))
+    def grid(p: object, problem: Problem, _device: Device) -> str | None:
+        return grid_fault(tile_count(problem, getattr(p, name), getattr(p, name)))
 
-
-def _naive_resources(p: NaiveParams, _problem: Problem, _device: Device | None) -> Resources:
-    """Threads, and a guess of the registers; no shared memory."""
-    return Resources(p.block**2, REGISTERS, shared=0)
+    return Rule("threads", threads, (name,)), Rule("grid", grid, (name,))
 
 
 def _naive_work(p: NaiveParams, problem: Problem) -> Work:
@@ -106,18 +104,14 @@ NAIVE = Family(
     sources=("naive.cu",),
     precisions=CUDA_CORES,
     order=0,
-    rules=(
-        Rule("threads", _naive_threads_fault, ("block",)),
-        Rule("grid", _naive_grid_fault, ("block",)),
-    ),
-    resources=_naive_resources,
+    rules=_side_rules("block"),
+    resources=lambda p, _problem, _device: Resources(p.block**2, REGISTERS, shared=0),
     block_work=_naive_work,
     launch_plan=_naive_plan,
     summation=ParameterFunction(sequential),
     summation_order=ParameterFunction(unordered),
     on_ladder=True,
 )
-
 
 TILE_WIDTHS = tuple(range(4, 33))
 
@@ -157,31 +151,12 @@ def widest(device: Device) -> int:
     )
 
 
-def _tiled_threads_fault(p: TiledParams, _problem: Problem, device: Device) -> str | None:
-    """The device allows a block with this number of threads."""
-    return threads_fault(p.tile_width**2, device)
-
-
 def _shared_fault(tile_width: int, device: Device) -> str | None:
     """Both tiles fit the shared memory that a block gets without asking."""
     needed = shared_bytes(tile_width)
     if needed <= device.shared_per_block:
         return None
     return f"needs {needed} bytes a block, {device.name} allows {device.shared_per_block}"
-
-
-def _tiled_shared_fault(p: TiledParams, _problem: Problem, device: Device) -> str | None:
-    return _shared_fault(p.tile_width, device)
-
-
-def _tiled_grid_fault(p: TiledParams, problem: Problem, _device: Device) -> str | None:
-    """A grid has a block for each tile."""
-    return grid_fault(tile_count(problem, p.tile_width, p.tile_width))
-
-
-def _tiled_resources(p: TiledParams, _problem: Problem, _device: Device | None) -> Resources:
-    """Threads, shared memory and a guess of the registers."""
-    return Resources(p.tile_width**2, REGISTERS, shared_bytes(p.tile_width))
 
 
 def _tiled_work(p: TiledParams, problem: Problem) -> Work:
@@ -231,11 +206,14 @@ TILED = Family(
     precisions=CUDA_CORES,
     order=10,
     rules=(
-        Rule("threads", _tiled_threads_fault, ("tile_width",)),
-        Rule("shared memory", _tiled_shared_fault, ("tile_width",)),
-        Rule("grid", _tiled_grid_fault, ("tile_width",)),
+        *_side_rules("tile_width"),
+        Rule(
+            "shared memory",
+            lambda p, _, device: _shared_fault(p.tile_width, device),
+            ("tile_width",),
+        ),
     ),
-    resources=_tiled_resources,
+    resources=lambda p, *_: Resources(p.tile_width**2, REGISTERS, shared_bytes(p.tile_width)),
     block_work=_tiled_work,
     launch_plan=_tiled_plan,
     summation=ParameterFunction(sequential),

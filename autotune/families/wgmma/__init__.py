@@ -2,20 +2,12 @@
 
 from __future__ import annotations
 
-from autotune.device import Device
 from autotune.families.family import EIGHT_BITS, TENSOR_CORES, Family
 from autotune.families.plan import Resources
 from autotune.families.wgmma.k_sharing import SUMMATION, SUMMATION_ORDER
 from autotune.families.wgmma.launches import plan, work
 from autotune.families.wgmma.parameters import WgmmaParams
 from autotune.families.wgmma.rules import RULES
-from autotune.problem import Problem
-
-
-def _resources(p: WgmmaParams, problem: Problem, _device: Device | None) -> Resources:
-    """Threads, registers at the launch, and shared memory of a block."""
-    return Resources(p.threads, p.launch_registers, p.shared_bytes(p.stages, problem))
-
 
 WGMMA = Family(
     name="wgmma",
@@ -24,7 +16,9 @@ WGMMA = Family(
     precisions=(*TENSOR_CORES, *EIGHT_BITS),
     order=50,
     rules=RULES,
-    resources=_resources,
+    resources=lambda p, problem, _: Resources(
+        p.threads, p.launch_registers, p.shared_bytes(p.stages, problem)
+    ),
     block_work=work,
     launch_plan=plan,
     summation=SUMMATION,

@@ -7,12 +7,7 @@ from autotune.families.family import ParameterFunction, Rule
 from autotune.families.shared import tiling
 from autotune.families.shared.arguments import along_k
 from autotune.families.shared.limits import workspace_fault
-from autotune.families.shared.tiling import (
-    fill,
-    last_block_fault,
-    longest_split,
-    split_waves_fault,
-)
+from autotune.families.shared.tiling import fill, last_block_fault, longest_split, split_waves_fault
 from autotune.families.summation import (
     EXACT,
     Summation,
@@ -232,8 +227,7 @@ def _time_fault(p: WgmmaParams, problem: Problem, device: Device) -> str | None:
 
 
 def _workspace_fault(p: WgmmaParams, problem: Problem, device: Device) -> str | None:
-    needed = 4 * p.partial_floats(problem) + p.packed_bytes(problem)
-    return workspace_fault(needed, device)
+    return workspace_fault(4 * p.partial_floats(problem) + p.packed_bytes(problem), device)
 
 
 def _group_fault(p: WgmmaParams, problem: Problem, device: Device) -> str | None:
@@ -316,6 +310,5 @@ def summation_order(p: WgmmaParams, problem: Problem) -> SummationOrder | None:
 
 SUMMATION = ParameterFunction(summation, (*K_SHARING, "bk", "promote"))
 SUMMATION_ORDER = ParameterFunction(
-    summation_order,
-    ("swap", "source", "low", "bk", "promote", "cluster", "split_k", "reduction"),
+    summation_order, ("swap", "source", "low", "bk", "promote", "cluster", "split_k", "reduction")
 )

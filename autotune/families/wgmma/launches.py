@@ -30,12 +30,7 @@ from autotune.families.shared.arguments import (
     transposed,
 )
 from autotune.families.shared.cuda_enums import Store, enumerator
-from autotune.families.wgmma.parameters import (
-    FLOAT_BYTES,
-    WARPGROUP,
-    WgmmaParams,
-    copies_end,
-)
+from autotune.families.wgmma.parameters import FLOAT_BYTES, WARPGROUP, WgmmaParams, copies_end
 from autotune.families.wgmma.tiles import (
     INSTRUCTION_ROWS,
     LINE_BYTES,
@@ -78,7 +73,7 @@ class _TmaOperand:
             TensorMap(
                 base="workspace" if copy else self.name,
                 offset=start,
-                type=_element_type(problem),
+                type=problem.precision.tensor_map.name,  # TMA rounds to tf32 on the way
                 columns=columns,
                 rows=rows,
                 batch=problem.batch,
@@ -185,11 +180,6 @@ def _map_c(p: WgmmaParams, problem: Problem) -> Argument:
     )
 
 
-def _element_type(problem: Problem) -> str:
-    """The type of the elements of A and B in a tensor map: TMA rounds to tf32 on the way."""
-    return problem.precision.tensor_map.name
-
-
 def _template(
     p: WgmmaParams,
     problem: Problem,
@@ -282,8 +272,11 @@ def work(p: WgmmaParams, problem: Problem) -> Work:
     """
     blocks, iterations, parts = tiling.block_shares(p, problem, p.units(problem))
     visible = VISIBLE_EPILOGUE if p.schedule == "pingpong" else 1.0
+    # Registers of 16-bit elements fill only half a sector.
+    halves = p.store == "direct" and problem.output_bytes == 2
+    stored = visible * problem.output_bytes * (2 if halves else 1)
     # A cluster's partial sums go through shared memory, faster than stores to C.
-    stored = visible * _stored_bytes(p, problem) + (2 if p.shape.k > 1 else 0)
+    stored += 2 if p.shape.k > 1 else 0
     sums = p.elements / (WARPGROUP * p.consumers)
     packed = p.packed_bytes(problem)
     return Work(
@@ -305,11 +298,7 @@ def work(p: WgmmaParams, problem: Problem) -> Work:
         passes=1 if packed else 0,
         moved=2 * packed,
         tensor=p.elements * p.bk * problem.products,
-        traits=(
-            "wgmma",
-            f"wgmma {problem.compute} {p.schedule}",
-            _tile_trait(p),
-        ),
+        traits=("wgmma", f"wgmma {problem.compute} {p.schedule}", _tile_trait(p)),
     )
 
 
@@ -321,12 +310,6 @@ def _tile_trait(p: WgmmaParams) -> str | Between:
         return f"wgmma {p.tile_m}x{upper}"
     share = (p.tile_n - lower) / lower
     return Between(f"wgmma {p.tile_m}x{lower}", f"wgmma {p.tile_m}x{upper}", share)
-
-
-def _stored_bytes(p: WgmmaParams, problem: Problem) -> int:
-    """Bytes stored for an element of C: registers of 16-bit elements fill only half a sector."""
-    halves = p.store == "direct" and problem.output_bytes == 2
-    return problem.output_bytes * (2 if halves else 1)
 
 
 def _instructions(p: WgmmaParams, problem: Problem) -> float:

@@ -98,15 +98,6 @@ def _sources(problem: Problem, _device: Device) -> tuple[Source, ...]:
     return "shared", "streamed"
 
 
-def _lows(problem: Problem, _device: Device) -> tuple[Low, ...]:
-    return ("none", "kernel", "pass") if problem.products > 1 else ("none",)
-
-
-def _promote(problem: Problem, _device: Device) -> tuple[int, ...]:
-    promoted = problem.products > 1 or problem.element_bytes == 1
-    return (0, 1, 2, 4) if promoted else (0,)
-
-
 def _workers(_problem: Problem, device: Device) -> tuple[int, ...]:
     sizes = {cluster.blocks for cluster in CLUSTERS.values()}
     resident = {device.cluster_sms(size) for size in sizes} if device.has_clusters else set()
@@ -155,12 +146,18 @@ class WgmmaParams(SplitTile):
     schedule: Schedule = parameter(*get_args(Schedule))
     min_blocks: int = parameter(1, 2, 3)
     source: Source = parameter_from(_sources)
-    low: Low = parameter_from(_lows)
+    low: Low = parameter_from(
+        lambda problem, _: ("none", "kernel", "pass") if problem.products > 1 else ("none",)
+    )
     pack: PackPolicy = parameter(*get_args(PackPolicy))
     bk: int = parameter_from(
         lambda problem, _: tuple(lines * LINE_BYTES // problem.element_bytes for lines in (1, 2))
     )
-    promote: int = parameter_from(_promote)
+    promote: int = parameter_from(
+        lambda problem, _: (
+            (0, 1, 2, 4) if problem.products > 1 or problem.element_bytes == 1 else (0,)
+        )
+    )
     cluster: str = parameter(*CLUSTERS)
     split_k: int = parameter(1, 2, 3, 4, 5, 6, 8, 12, 16, 24, 32, 48, 64, 128)
     reduction: WgmmaReduction = parameter(*WGMMA_REDUCTION)
@@ -363,13 +360,10 @@ class WgmmaParams(SplitTile):
             return 0
         return 2 * (self.tile_n // 4 // self.promote)
 
-    def reads_b_along_k(self, problem: Problem) -> bool:
-        """Whether the kernel's B is K-contiguous as it is read: 16-bit operands may not be."""
-        return problem.element_bytes != 2 or along_k(problem, kernel_operands(self.swap)[1])
-
     def b_rows(self, problem: Problem) -> int:
-        """Rows of B that a block loads: whole spans of 64 unless B is K-contiguous."""
-        if self.tile_n % INSTRUCTION_ROWS == 0 or self.reads_b_along_k(problem):
+        """Rows of B that a block loads: whole spans of 64 unless B is K-contiguous as it is read,
+        which 16-bit operands may not be."""
+        if problem.element_bytes != 2 or along_k(problem, kernel_operands(self.swap)[1]):
             return self.tile_n
         return round_up(self.tile_n, INSTRUCTION_ROWS)
 

@@ -150,7 +150,6 @@ OPERAND_RULES = (
     Rule("source", _streamed_fault, (*CLUSTER_TILE, "source"), for_speed=True),
 )
 
-
 ARCHITECTURE = (9, 0)
 LARGEST_COORDINATE = 2**31 - 1
 """The largest row or column that TMA takes."""
@@ -253,19 +252,18 @@ def _registers_fault(p: WgmmaParams, problem: Problem, _device: Device) -> str |
 
 
 def _transposing_registers_fault(p: WgmmaParams, problem: Problem, _device: Device) -> str | None:
+    needed, available = p.transposing_registers, p.consumer_registers(problem)
+    if needed <= available:
+        return None
     step = f"staging {p.rows} transposed rows"
-    return _step_fault(step, p.transposing_registers, p, problem)
+    return f"{step} takes about {needed} registers; a consumer has {available}"
 
 
 def _gathering_registers_fault(p: WgmmaParams, problem: Problem, _device: Device) -> str | None:
-    return _step_fault("adding up in a cluster", p.gathering_registers, p, problem)
-
-
-def _step_fault(step: str, needed: int, p: WgmmaParams, problem: Problem) -> str | None:
-    available = p.consumer_registers(problem)
+    needed, available = p.gathering_registers, p.consumer_registers(problem)
     if needed <= available:
         return None
-    return f"{step} takes about {needed} registers; a consumer has {available}"
+    return f"adding up in a cluster takes about {needed} registers; a consumer has {available}"
 
 
 def _coordinates_fault(p: WgmmaParams, problem: Problem, _device: Device) -> str | None:
@@ -274,10 +272,6 @@ def _coordinates_fault(p: WgmmaParams, problem: Problem, _device: Device) -> str
     if largest <= LARGEST_COORDINATE:
         return None
     return f"tiles end at {largest}; TMA reaches {LARGEST_COORDINATE}"
-
-
-def _grid_fault(p: WgmmaParams, problem: Problem, _device: Device) -> str | None:
-    return grid_fault(p.units(problem))
 
 
 def _store_fault(p: WgmmaParams, problem: Problem, _device: Device) -> str | None:
@@ -353,7 +347,7 @@ RULES = (
     Rule("registers", _gathering_registers_fault, (*WARPGROUPS, "cluster", "min_blocks")),
     Rule("gates", _gates_fault, CLUSTER_TILE),
     Rule("coordinates", _coordinates_fault, (*CLUSTER_TILE, "bk")),
-    Rule("grid", _grid_fault, SPLIT_TILE),
+    Rule("grid", lambda p, problem, _: grid_fault(p.units(problem)), SPLIT_TILE),
     Rule("store", _store_fault, ("store",)),
     Rule("store", _lines_fault, (*WARPGROUPS, "store"), for_speed=True),
     Rule("stages", _fit_fault, RING),

@@ -78,12 +78,12 @@ def texts(words: Sequence[object]) -> list[str]:
     return [text(word) for word in words]
 
 
-def config_text(config: str, width: int = 44) -> str:
-    """A configuration for a hover label, in lines of about `width` characters."""
+def config_text(config: str) -> str:
+    """A configuration for a hover label, in lines of about 44 characters."""
     family, _, pairs = config.partition(":")
     lines = [f"{family}:"]
     for pair in filter(None, pairs.split(",")):
-        if len(lines[-1]) + len(pair) > width:
+        if len(lines[-1]) + len(pair) > 44:
             lines.append("")
         lines[-1] += f" {pair}"
     return "<br>".join(text(line.strip()) for line in lines)

@@ -6,20 +6,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from autotune.device import Device, SmLimits
+from autotune.device import SmLimits
 from autotune.errors import DeviceError
 from autotune.families.plan import Resources
 from autotune.occupancy import RESOURCES, STAIRS, BlockDemand, Curve, curve
 from autotune.report.occupancy import Sweep
-from autotune.report.pages.figures import (
-    COLOURS,
-    WINNER,
-    Figure,
-    axis,
-    figure,
-    scatter,
-    text,
-)
+from autotune.report.pages.figures import COLOURS, WINNER, Figure, axis, figure, scatter, text
 from autotune.report.pages.page import Section, escape, paragraph, percent, pictures_page, plot
 from autotune.report.trials import Subject
 
@@ -69,27 +61,21 @@ def residency(subject: Subject) -> Residency | None:
     block = best.resources
     demand = BlockDemand(block.threads, block.registers, block.shared, block.barriers)
     try:
-        curves = tuple(occupancy_curve(device, demand, name) for name in RESOURCES)
+        stairs = {name: curve(device, demand, name) for name in RESOURCES}
     except DeviceError:
         return None
-    return Residency(block, best.occupancy, curves)
-
-
-def occupancy_curve(device: Device, demand: BlockDemand, resource: str) -> OccupancyCurve:
-    """The occupancy over one resource of the winner's block.
-
-    Raises:
-        DeviceError: if the rules of the device are unknown.
-    """
-    stairs = curve(device, demand, resource)
-    return OccupancyCurve(
-        resource,
-        stairs.amounts,
-        stairs.shares,
-        tuple(row.blocks_per_sm for row in stairs.resident),
-        tuple(row.limiter for row in stairs.resident),
-        getattr(demand, resource),
+    curves = (
+        OccupancyCurve(
+            name,
+            each.amounts,
+            each.shares,
+            tuple(row.blocks_per_sm for row in each.resident),
+            tuple(row.limiter for row in each.resident),
+            getattr(demand, name),
+        )
+        for name, each in stairs.items()
     )
+    return Residency(block, best.occupancy, tuple(curves))
 
 
 TITLES = {

@@ -25,9 +25,7 @@ from autotune.roofline import least_hot_seconds
 LEAST_POINTS = 3
 """Sizes that a curve over M needs."""
 
-
 STALE = "measured with another setup"
-
 
 WORTH = 0.01
 """Expected loss from which tuning a problem is suggested."""

@@ -73,9 +73,10 @@ def parameter_costs(subject: Subject) -> tuple[ParameterCost, ...]:
     """The parameters that the trials of the winner's family vary, the largest range first."""
     trials = timed_trials(subject)
     best = min((trial.time_us for trial in trials), default=math.inf)
+    names = dict.fromkeys(name for trial in trials for name in trial.config.values)
     costs = [
         ParameterCost(name, values, max(losses) - min(losses))
-        for name in _names(trials)
+        for name in names
         if len(values := _value_costs(name, trials, best)) > 1
         for losses in [[value.loss for value in values]]
     ]
@@ -106,10 +107,6 @@ def heat_map(subject: Subject, x: str, y: str) -> HeatMap:
 def ordered(values: set[Value]) -> tuple[Value, ...]:
     """Numbers ascending, then words."""
     return tuple(sorted(values, key=lambda value: (isinstance(value, str), value)))
-
-
-def _names(trials: Sequence[Trial]) -> tuple[str, ...]:
-    return tuple(dict.fromkeys(name for trial in trials for name in trial.config.values))
 
 
 def _value_costs(name: str, trials: Sequence[Trial], best: float) -> tuple[ValueCost, ...]:

@@ -27,20 +27,8 @@ from autotune.report.pages.figures import (
     scatter,
     vendor_line,
 )
-from autotune.report.pages.occupancy import (
-    Residency,
-    curve_figure,
-    residency,
-    residency_section,
-)
-from autotune.report.pages.page import (
-    Section,
-    count,
-    escape,
-    percent,
-    ratio,
-    time_us,
-)
+from autotune.report.pages.occupancy import Residency, curve_figure, residency, residency_section
+from autotune.report.pages.page import Section, count, escape, percent, ratio, time_us
 from autotune.report.pages.parameters import (
     HeatMap,
     ParameterCost,
@@ -51,12 +39,7 @@ from autotune.report.pages.parameters import (
     parameter_section,
     varied,
 )
-from autotune.report.pages.roofline import (
-    Roofline,
-    roofline,
-    roofline_figure,
-    roofline_section,
-)
+from autotune.report.pages.roofline import Roofline, roofline, roofline_figure, roofline_section
 from autotune.report.pages.search import (
     RejectionRow,
     SearchStep,

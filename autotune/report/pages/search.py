@@ -190,16 +190,12 @@ def rejections(subject: Subject) -> tuple[RejectionRow, ...]:
 
 
 def _failed(subject: Subject) -> Iterator[RejectionRow]:
-    failed = [
-        (trial.config, trial.outcome)
-        for row in subject.trials
-        if isinstance((trial := row.trial).outcome, Failure)
-    ]
-    counts = Counter(outcome.stage for _, outcome in failed)
-    for stage, failed_count in counts.most_common():
-        config, outcome = next(pair for pair in failed if pair[1].stage == stage)
-        example = f"{config}: {outcome.reason}"
-        yield RejectionRow("failed", "", stage, failed_count, example)
+    examples: dict[str, str] = {}
+    for trial in (row.trial for row in subject.trials):
+        if isinstance(failure := trial.outcome, Failure):
+            examples.setdefault(failure.stage, f"{trial.config}: {failure.reason}")
+    for stage, failed_count in failures(subject).items():
+        yield RejectionRow("failed", "", stage, failed_count, examples[stage])
 
 
 def _rejected(subject: Subject) -> Iterator[RejectionRow]:

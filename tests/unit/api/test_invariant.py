@@ -21,8 +21,7 @@ from autotune.lookup.batch_invariant import ordered_by_time
 from autotune.measure import targets
 from autotune.measure.objective import HOT
 from autotune.measure.targets import TargetOpener
-from autotune.model import orders
-from autotune.model.orders import order_of
+from autotune.model.legality import Legality, order_of
 from autotune.problem.arguments import Span
 from autotune.records import FamilyRecord, Record, Records, Store
 from autotune.records.ranges import Range, load, load_invariant
@@ -88,7 +87,7 @@ def _fake(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setattr(invariant.RangePlace, "run", lambda *arguments: FakePlace.run(*arguments))
     monkeypatch.setattr(invariant, "promising_orders", lambda *_: forecasts())
     few = lambda problem, *_, order=ORDER: [*configs(order, problem.m)]  # noqa: E731
-    monkeypatch.setattr(orders, "sample", few)
+    monkeypatch.setattr("autotune.api.ranges.sample", few)
 
 
 def tune(**options: Any) -> Range:
@@ -177,7 +176,7 @@ def test_promising_orders_serve_every_probe(monkeypatch: pytest.MonkeyPatch) -> 
         for size, configs in forecast.best.items():
             problem = span.at(size)
             assert 1 <= len(configs) <= 2
-            assert all(orders.legality(problem, H100, forecast.order)(config) for config in configs)
+            assert all(Legality(problem, H100, forecast.order)(config) for config in configs)
 
 
 def test_search_in_an_order_has_no_contenders(tmp_path: Path) -> None:

@@ -21,7 +21,8 @@ from autotune.families.plan import Resources, Template
 from autotune.measure.measurement import Failure, Measurement
 from autotune.measure.objective import HOT, BestTimes, Objective
 from autotune.measure.runner import Candidate, RowReference
-from autotune.model import orders
+from autotune.model import space
+from autotune.model.legality import Legality
 from autotune.problem import Problem
 from autotune.records import Store
 from autotune.tuning.loop import Search, tune
@@ -36,10 +37,10 @@ ORDER = "wgmma bf16 swap=1 shared 1024"
 PROBLEM = Problem(700, 512, 1024, "bf16", "nt")
 
 
-REFERENCES = orders.feasible(replace(PROBLEM, m=1), H100, "wgmma", ORDER).configs
+REFERENCES = space.feasible(replace(PROBLEM, m=1), H100, "wgmma", ORDER).configs
 
 
-CONFIGS = orders.feasible(PROBLEM, H100, "wgmma", ORDER).configs
+CONFIGS = space.feasible(PROBLEM, H100, "wgmma", ORDER).configs
 
 
 class LoggingRunner(FakeRunner):
@@ -97,7 +98,7 @@ def test_candidates_are_compared_at_many_pairs_of_m() -> None:
         window = rows.compared(candidate(config)).rows
         assert window is not None
         few = replace(PROBLEM, m=window.rows)
-        assert orders.legality(few, H100, ORDER)(window.candidate.config)
+        assert Legality(few, H100, ORDER)(window.candidate.config)
         assert window.candidate.plan.main.grid == registry.plan(REFERENCES[0], few).main.grid
         assert window.first % 16 == 0
         assert window.first + window.rows <= PROBLEM.m

@@ -32,9 +32,9 @@ from autotune.measure.recording import Origin
 from autotune.measure.targets import Target
 from autotune.problem import Problem
 from autotune.problem.call import KernelCall
-from autotune.records import KernelRecord, Record, Store, bundle, codec, exchange, ranges, stamping
+from autotune.records import KernelRecord, Record, Store, bundle, codec, exchange, inventory, ranges
+from autotune.records.inventory import Stamped
 from autotune.records.kernel_record import Geometry, KernelEntry, KernelLaunch
-from autotune.records.stamping import Stamped
 
 T4 = find("t4")
 
@@ -610,7 +610,7 @@ def test_verify_stamps_records_of_the_same_code(
         made = replace(old.provenance, source="5e1f")
         return [Stamped(old, store.save(replace(old, provenance=made)))]
 
-    monkeypatch.setattr(stamping, "stamp", stamped)
+    monkeypatch.setattr(inventory, "stamp", stamped)
     store.save(record(source="0ld"))
     store.save(record(problem=SMALL, source="0ld"))
     data = answer(capsys, "cache", "verify", "--device", H100.slug)

@@ -21,9 +21,7 @@ from autotune.problem import LAYOUTS, PRECISIONS, Problem
 
 WIDE = [compute for compute in SERVED if not PRECISIONS[compute].eight_bit]
 
-
 A100, T4 = device.find("a100"), device.find("t4")
-
 
 SIZES = st.integers(1, 5000)
 

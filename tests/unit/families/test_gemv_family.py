@@ -64,11 +64,7 @@ def test_serves_at_most_16_rows_or_columns() -> None:
             "8x4096x4096",
             "coalescing: 2 threads across read 32 bytes in a row; 64 at least",
         ),
-        (
-            {},
-            "8x4096x4096:nt",
-            "coalescing: 32 threads across read 16 bytes in a row; 64 at least",
-        ),
+        ({}, "8x4096x4096:nt", "coalescing: 32 threads across read 16 bytes in a row; 64 at least"),
         ({"ways": 1}, "8x4096x4096", "threads: 32 a block; 64 to 512 are tried"),
         ({"split_k": 5}, "8x4096x4096", "split-K: 160 blocks use 61% of 132 SMs"),
         (

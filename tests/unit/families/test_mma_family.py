@@ -295,11 +295,7 @@ def test_estimate_matches_the_launch(problem: str) -> None:
         ),
         ("512x512x512:bf16", {"bk": 16}, "steps: bk=16 has 32 bytes; 64, 128, 256 are tried"),
         ("512x512x30:bf16", {}, "steps: bk=64 is at least twice K=30"),
-        (
-            "512x512x512:bf16",
-            {"split_k": 16},
-            "split-K: 8 tiles of bk=64 do not go into 16 splits",
-        ),
+        ("512x512x512:bf16", {"split_k": 16}, "split-K: 8 tiles of bk=64 do not go into 16 splits"),
         (
             "256x128x8192:bf16",
             {"split_k": 32},
@@ -383,26 +379,14 @@ def test_estimate_matches_the_launch(problem: str) -> None:
             {**COLUMN, "group": 8},
             "group: 64 columns of 8 tiles fill 132 SMs unevenly",
         ),
-        (
-            "1024x8192x64:bf16",
-            {**COLUMN, "group": 16},
-            "group: group=16 of 8 rows of tiles",
-        ),
+        ("1024x8192x64:bf16", {**COLUMN, "group": 16}, "group: group=16 of 8 rows of tiles"),
         (
             "65536x64x64:bf16",
             {**COLUMN, "store": "staged"},
             "store: threads hold whole vectors of a row as it is",
         ),
-        (
-            "65536x64x65:bf16",
-            {**COLUMN, "bk": 128},
-            "stages: stages=3 of a column; (2,) are tried",
-        ),
-        (
-            "65536x64x66:bf16",
-            COLUMN,
-            "column: bk=64 is not the least that holds K=66",
-        ),
+        ("65536x64x65:bf16", {**COLUMN, "bk": 128}, "stages: stages=3 of a column; (2,) are tried"),
+        ("65536x64x66:bf16", COLUMN, "column: bk=64 is not the least that holds K=66"),
         (
             "65536x64x64:bf16",
             {**COLUMN, "pack": "b"},

@@ -22,7 +22,6 @@ CONFIG = Config.parse(
     "order=columns"
 )
 
-
 TILE_BYTES = 4 * 64 * 128
 
 
@@ -34,12 +33,9 @@ def changed(**values: int | str) -> Config:
 
 STAGED = changed(copy="staged", stages=2)
 
-
 SEPARATE = changed(split_k=4, reduction="separate")
 
-
 FUSED = changed(split_k=4, reduction="fused")
-
 
 STREAM = changed(reduction="stream", workers=132)
 
@@ -177,12 +173,7 @@ def test_stream_k_worker_keeps_two_partial_tiles_at_most() -> None:
 
 @pytest.mark.parametrize(
     ("splits", "alignment", "columns", "rows", "width"),
-    [
-        (2, 4, 128, 2, 4),
-        (3, 4, 128, 2, 4),
-        (8, 2, 32, 8, 2),
-        (128, 1, 32, 8, 1),
-    ],
+    [(2, 4, 128, 2, 4), (3, 4, 128, 2, 4), (8, 2, 32, 8, 2), (128, 1, 32, 8, 1)],
 )
 def test_reduction_launch_has_a_thread_per_vector(
     splits: int, alignment: int, columns: int, rows: int, width: int

@@ -46,16 +46,8 @@ def rejection(values: Values, text: str, device: str = "h100") -> str:
         ({"wm": 64, "wn": 32}, DEEP, "None"),
         ({"wm": 64}, DEEP, "warp shape: 64x64 is 8x8 threads of 8x8, not 4x8"),
         ({"slices": 8, "bk": 64}, DEEP, "threads: 1024 a block; 64 to 512 are tried"),
-        (
-            {"slices": 2},
-            WIDE,
-            "slices: 2048 tiles keep 132 SMs busy with one slice each",
-        ),
-        (
-            {"slices": 4, "bk": 8},
-            DEEP,
-            "steps: bk=8 has 2 steps for each of 4 slices; 4 to 16",
-        ),
+        ({"slices": 2}, WIDE, "slices: 2048 tiles keep 132 SMs busy with one slice each"),
+        ({"slices": 4, "bk": 8}, DEEP, "steps: bk=8 has 2 steps for each of 4 slices; 4 to 16"),
         ({"stages": 2}, DEEP, "None"),
         ({"stages": 5}, DEEP, "stages: stages=5 of bk=16 steps, async; (2, 3, 4) are tried"),
         (
@@ -74,11 +66,7 @@ def rejection(values: Values, text: str, device: str = "h100") -> str:
             "fragments: 128 sums: fewer have registers for two fragments, more too few warps for "
             "one",
         ),
-        (
-            {"fragments": 1},
-            DEEP,
-            "fence: 8x8 sums with 1 fragments gain nothing from it",
-        ),
+        ({"fragments": 1}, DEEP, "fence: 8x8 sums with 1 fragments gain nothing from it"),
         ({"order": "rows"}, DEEP, "order: rows of 8x8 sums go along the longer side"),
         (
             {"min_blocks": 2},

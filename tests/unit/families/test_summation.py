@@ -20,23 +20,19 @@ from autotune.families.summation import (
 from autotune.measure.measurement import Failure
 from autotune.measure.recording import SweepRow
 from autotune.model import space
-from autotune.model.orders import order_of
+from autotune.model.legality import order_of
 from autotune.model.space import AccuracyFilter
 from autotune.problem import Problem
 from autotune.problem.problem import COMPARABLE, relative_bound
 
 H100 = find("h100")
 
-
 RECORDED = [name for name in results.names("h100") if name.endswith(("-f32-nn", "-tf32x3-nn"))]
-
 
 DRAWN = [name for name in results.names("h200", "drawn") if name.split("-")[1] in ("f32", "tf32x3")]
 
-
 SHORT = 64
 """K from which the errors of single roundings do not matter."""
-
 
 MATTERS = 1.02
 """Times up to this multiple of the fastest matter."""

@@ -23,9 +23,7 @@ from autotune.problem.integers import ceil_div
 
 SQUARE = Problem(4096, 4096, 4096)
 
-
 H100 = device.find("h100")
-
 
 SMALL = replace(H100, name="Small", threads_per_block=512, shared_per_block=1024)
 
@@ -125,11 +123,7 @@ def test_layout_is_a_template_argument(layout: str, transposed: tuple[int, int])
 
 @pytest.mark.parametrize(
     ("epilogue", "compiled"),
-    [
-        ("none", "Epilogue::NONE"),
-        ("bias_relu", "Epilogue::BIAS_RELU"),
-        ("gelu", "Epilogue::GELU"),
-    ],
+    [("none", "Epilogue::NONE"), ("bias_relu", "Epilogue::BIAS_RELU"), ("gelu", "Epilogue::GELU")],
 )
 def test_epilogue_is_a_template_argument(epilogue: str, compiled: str) -> None:
     plan = _plan("tiled:tile_width=16,specialized=0", replace(SQUARE, epilogue=epilogue))
@@ -212,7 +206,6 @@ LAUNCHED = (
     "min_blocks=1,split_k=2,reduction=separate,workers=0,chunks=1,pack=ab,group=1,fence=0,"
     "order=rows",
 )
-
 
 TENSOR_CORES = ("mma", "wgmma")
 

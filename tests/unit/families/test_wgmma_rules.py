@@ -125,16 +125,8 @@ def test_wgmma_needs_hopper(name: str) -> None:
         ({"swap": 1, "bm": 232, "bn": 128}, WIDE, "None"),
         ({"bn": 232}, WIDE, "value: bn=232 is none of 64, 128, 192, 256"),
         ({"swap": 1, "bm": 224, "bn": 128}, "5120x4096x4096:bf16", "None"),
-        (
-            {"bm": 88, "bn": 256},
-            WIDE,
-            "tile: no kernel has tile_m=88 with tile_n=256; swap=0",
-        ),
-        (
-            {"bk": 128},
-            WIDE,
-            "block of K: 2 stages of 128 fit; 5 at least",
-        ),
+        ({"bm": 88, "bn": 256}, WIDE, "tile: no kernel has tile_m=88 with tile_n=256; swap=0"),
+        ({"bk": 128}, WIDE, "block of K: 2 stages of 128 fit; 5 at least"),
         (
             {"bk": 128},
             "4096x4096x448:bf16",
@@ -283,11 +275,7 @@ def test_short_side_is_covered_exactly() -> None:
             "64x64x65536:bf16",
             "time: about 9.31 of the best tiles' time; 1.4 at most",
         ),
-        (
-            {},
-            "2048x2304x4096:bf16",
-            "time: about 1.73 of the best tiles' time; 1.4 at most",
-        ),
+        ({}, "2048x2304x4096:bf16", "time: about 1.73 of the best tiles' time; 1.4 at most"),
         (
             {"workers": 0},
             WIDE,
@@ -303,11 +291,7 @@ def test_short_side_is_covered_exactly() -> None:
             "2048x1664x512:bf16",
             "workers: pingpong consumers alternate the tiles of resident workers",
         ),
-        (
-            {"reduction": "stream"},
-            f"{WIDE}:batch=2",
-            "stream-K: not with batch=2, cluster=1x1",
-        ),
+        ({"reduction": "stream"}, f"{WIDE}:batch=2", "stream-K: not with batch=2, cluster=1x1"),
         (
             {"reduction": "stream", "cluster": "2x2"},
             "4352x4096x4096:bf16",
@@ -318,11 +302,7 @@ def test_short_side_is_covered_exactly() -> None:
             "4352x4096x4096:bf16",
             "stream-K: not with schedule=pingpong",
         ),
-        (
-            {"reduction": "stream"},
-            WIDE,
-            "stream-K: 512 tiles keep 132 SMs busy as they are",
-        ),
+        ({"reduction": "stream"}, WIDE, "stream-K: 512 tiles keep 132 SMs busy as they are"),
         ({"reduction": "stream"}, "4352x4096x4096:bf16", "None"),
         ({"reduction": "stream", "cluster": "2x1"}, "4352x4096x4096:bf16", "None"),
         ({"reduction": "stream", "cluster": "1x2"}, "4352x4096x4096:bf16", "None"),
@@ -346,11 +326,7 @@ def test_short_side_is_covered_exactly() -> None:
             "1920x4096x2048:bf16",
             "group: 240 tiles are few for 132 SMs; groups of 2 are tried, in clusters of 2",
         ),
-        (
-            {"group": 16},
-            "1920x4096x2048:bf16",
-            "group: 15x16 tiles have no groups of 16 rows",
-        ),
+        ({"group": 16}, "1920x4096x2048:bf16", "group: 15x16 tiles have no groups of 16 rows"),
     ],
 )
 def test_k_sharing_rules_reject_with_numbers(values: Values, text: str, reason: str) -> None:
@@ -364,11 +340,7 @@ def test_k_sharing_rules_reject_with_numbers(values: Values, text: str, reason: 
         ({"cluster": "2x1"}, WIDE, "None"),
         ({"cluster": "1x2"}, WIDE, "None"),
         ({"cluster": "2x2", "workers": 132}, WIDE, "None"),
-        (
-            {"cluster": "1x4"},
-            WIDE,
-            "clusters: blocks of 128x256 would share the smaller operand",
-        ),
+        ({"cluster": "1x4"}, WIDE, "clusters: blocks of 128x256 would share the smaller operand"),
         (
             {"cluster": "4x1"},
             WIDE,
@@ -442,11 +414,7 @@ INSIDE: Values = {**SHARED, "cluster": "1x1x4", "reduction": "none"}
         ({**INSIDE, "cluster": "2x1x4"}, DEEP, "None"),
         ({**INSIDE, "cluster": "1x2x2", "reduction": "fused"}, DEEP, "None"),
         ({**INSIDE, "split_k": 1}, DEEP, "split-K: no splits of K for cluster=1x1x4"),
-        (
-            {**INSIDE, "split_k": 3},
-            DEEP,
-            "split-K: not with cluster=1x1x4, schedule=cooperative",
-        ),
+        ({**INSIDE, "split_k": 3}, DEEP, "split-K: not with cluster=1x1x4, schedule=cooperative"),
         (
             {**INSIDE, "bm": 128, "bn": 128, "consumers": 2, "schedule": "pingpong"},
             "128x512x8192:bf16",

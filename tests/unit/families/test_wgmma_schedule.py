@@ -214,9 +214,7 @@ def test_workers_find_matrix_share_and_tile(batch: int) -> None:
 
 H100 = find("h100")
 
-
 SQUARE = Problem(4096, 4096, 4096, "bf16")
-
 
 DEEP = Problem(128, 256, 65536, "bf16")
 

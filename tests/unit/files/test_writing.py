@@ -431,10 +431,7 @@ def test_lock_that_is_a_link_is_refused(tmp_path: Path, target: str) -> None:
 
 def test_locked_file_is_no_link(tmp_path: Path) -> None:
     (tmp_path / "link").symlink_to("file")
-    with (
-        pytest.raises(OSError, match="Is a symbolic link"),
-        files.locked_file(tmp_path / "link"),
-    ):
+    with pytest.raises(OSError, match="Is a symbolic link"), files.locked_file(tmp_path / "link"):
         pass
     assert not (tmp_path / "file").exists()
 

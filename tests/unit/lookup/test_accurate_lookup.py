@@ -25,7 +25,6 @@ SIMT = (
 WHOLE = Config.parse(SIMT.format(1, "none"))
 SPLIT = Config.parse(SIMT.format(2, "fused"))
 
-
 pytestmark = pytest.mark.usefixtures("no_candidates")
 
 

@@ -21,20 +21,17 @@ from autotune.lookup import fingerprints
 from autotune.lookup.answer import Answer
 from autotune.lookup.batch_invariant import batch_invariant, order_recorded, range_of, required
 from autotune.lookup.lookup import recorded
-from autotune.model import orders, space
-from autotune.model.orders import order_of
+from autotune.model import space
+from autotune.model.legality import Legality, order_of
 from autotune.problem import Problem
 from autotune.records import FamilyRecord, Records, Store, exchange, ranges
 from autotune.records.ranges import Range, Segment
 
 H100 = find("h100")
 
-
 ORDER, OTHER = "wgmma bf16 swap=1 shared 1024", "wgmma bf16 swap=1 shared +(2*512)"
 
-
 TOP = Problem(256, 512, 1024, "bf16", "nt")
-
 
 SEGMENTS = (Segment(4, 32, 16), Segment(33, 256, 256))
 
@@ -45,7 +42,7 @@ def sized(m: int) -> Problem:
 
 @cache
 def of_order(m: int, order: str = ORDER) -> tuple[Config, ...]:
-    return orders.feasible(sized(m), H100, "wgmma", order).configs
+    return space.feasible(sized(m), H100, "wgmma", order).configs
 
 
 def ordered(m: int, *configs: Config, order: str = ORDER) -> FamilyRecord:
@@ -69,7 +66,7 @@ def answer(problem: Problem, records: Records) -> Answer:
     found = batch_invariant(problem, H100, records)
     assert found is not None
     assert str(order_of(found.config, problem)) == ORDER
-    assert orders.legality(problem, H100, ORDER)(found.config)
+    assert Legality(problem, H100, ORDER)(found.config)
     assert (found.how, found.vendor) == ("range", False)
     return found
 

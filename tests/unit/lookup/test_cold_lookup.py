@@ -19,7 +19,6 @@ from autotune.records.ranges import Range, Segment
 
 NEAR = Problem(4096, 4096, 2048)
 
-
 pytestmark = pytest.mark.usefixtures("no_candidates")
 
 

@@ -27,7 +27,6 @@ from autotune.records import Record, Records, Store, bundle, codec
 
 NEAR = Problem(4096, 4096, 2048)
 
-
 ASKED = Problem(4096, 4096, 2052)
 
 

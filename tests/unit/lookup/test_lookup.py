@@ -23,12 +23,9 @@ from autotune.roofline import least_seconds
 
 NEAR = Problem(4096, 4096, 2048)
 
-
 FAR = Problem(64, 64, 64)
 
-
 H200 = find("h200")
-
 
 pytestmark = pytest.mark.usefixtures("no_candidates")
 
@@ -351,9 +348,7 @@ def test_related_device_serves_what_its_own_does_not(store: Store) -> None:
     assert (look_up(store).how, width(look_up(store))) == ("related", 16)
 
 
-def test_vendor_faster_at_the_point_is_faster_in_range(
-    store: Store,
-) -> None:
+def test_vendor_faster_at_the_point_is_faster_in_range(store: Store) -> None:
     store.save(record(timed(16, 800.0), problem=NEAR, baseline_us=100.0))
     save_range(store, point=2048)
     assert (look_up(store).how, look_up(store).vendor) == ("range", True)

@@ -18,7 +18,6 @@ from autotune.records import Records, Store
 
 H200 = find("h200")
 
-
 PROBLEM = Problem(300, 521, 1000, "bf16", "nt")
 
 

@@ -10,12 +10,12 @@ from support.fake_runner import tiled
 from support.sample_records import H100, entry, record
 
 from autotune.device import Device, find
-from autotune.lookup import vendor_time
+from autotune.lookup import nearest
 from autotune.lookup.answer import Answer, vendor_wins
 from autotune.lookup.digest import RecordDigest
 from autotune.lookup.lookup import lookup
+from autotune.lookup.nearest import vendor_time_us
 from autotune.lookup.neighbours import own
-from autotune.lookup.vendor_time import vendor_time_us
 from autotune.measure.objective import HOT
 from autotune.model import space
 from autotune.problem import Problem
@@ -23,7 +23,6 @@ from autotune.records import Record, Records, Store, bundle
 from autotune.roofline import least_hot_seconds
 
 NEAR = Problem(4096, 4096, 2048)
-
 
 ASKED = Problem(4096, 4096, 2052)
 
@@ -106,7 +105,7 @@ def test_untimed_architecture_needs_a_gain_beyond_the_deviation(
 def test_tensor_cores_that_no_kernel_uses_go_to_the_library(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(vendor_time, "vendor_time_us", lambda *_: 1e9)
+    monkeypatch.setattr(nearest, "vendor_time_us", lambda *_: 1e9)
     for compute, vendor in (("bf16", True), ("f32", False)):
         answer = lookup(replace(ASKED, compute=compute), find("b200"), Store(tmp_path))
         assert answer is not None

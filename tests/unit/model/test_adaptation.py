@@ -16,19 +16,15 @@ from autotune.problem import Problem
 
 H200, L4 = find("h200"), find("l4")
 
-
 ODD = Problem(300, 520, 1000, "bf16", "nt")
 
-
 SQUARE = Problem(4096, 4096, 4096, "bf16", "nt")
-
 
 WGMMA = Config.parse(
     "wgmma:swap=0,bm=128,bn=256,consumers=2,schedule=cooperative,min_blocks=1,source=shared,low=none,"
     "pack=needed,bk=64,promote=0,cluster=2x1,split_k=1,reduction=none,workers=132,store=staged,"
     "stages=3,group=8"
 )
-
 
 UNLIKE = (
     *(Problem(1000, 600, 512, "bf16", "nt"), Problem(3, 5000, 777, "bf16", "nn")),

@@ -130,8 +130,7 @@ def test_ranking_ignores_the_order_of_candidates() -> None:
 
 
 @pytest.mark.parametrize(
-    "problem",
-    ["1x1x1", "16x4096x4096:batch=3:bias_gelu", "1023x1025x1027:tt"],
+    "problem", ["1x1x1", "16x4096x4096:batch=3:bias_gelu", "1023x1025x1027:tt"]
 )
 @pytest.mark.parametrize("family", ["naive", "tiled", "simt", "gemv"])
 def test_every_prediction_is_a_positive_time(problem: str, family: str) -> None:

@@ -16,29 +16,31 @@ from autotune.errors import ConfigError
 from autotune.families import registry
 from autotune.families.config import Config, Value
 from autotune.families.family import Family, Rule
-from autotune.model import orders, space
-from autotune.model.legality import FamilyRules, Legality, Rejection, Values, is_legal
-from autotune.model.orders import order_of
+from autotune.model import space
+from autotune.model.legality import (
+    ORDER,
+    FamilyRules,
+    Legality,
+    Rejection,
+    Values,
+    is_legal,
+    kept_rules,
+    order_of,
+)
 from autotune.model.space import Adaptation, variants
 from autotune.problem import COMPUTES, Problem
 
 H100, H200 = find("h100"), find("h200")
 
-
 PROBLEM = Problem(300, 520, 1000, "bf16", "nt")
-
 
 LARGER = Problem(4096, 4096, 4096, "bf16", "nt")
 
-
 LARGE = Problem(2048, 4096, 4096, "bf16", "nt")
-
 
 SPLIT, WHOLE = "wgmma bf16 swap=1 shared +(2*2048)", "wgmma bf16 swap=1 shared 4096"
 
-
 Domain = dict[str, tuple[Value, ...]]
-
 
 DEVICES = ("h100", "h200", "a100", "rtx 3060", "rtx 4090", "rtx 5090", "b200", "t4")
 
@@ -170,24 +172,24 @@ def test_changed_values_break_the_same_rule(family: str) -> None:
 
 @pytest.mark.parametrize("order", [SPLIT, WHOLE, "mma bf16 swap=0 2/32(4096)"])
 def test_prescribed_order_is_that_of_every_configuration(order: str) -> None:
-    legal = orders.feasible(LARGE, H100, order.partition(" ")[0], order)
+    legal = space.feasible(LARGE, H100, order.partition(" ")[0], order)
     assert {str(order_of(config, LARGE)) for config in legal.configs} == {order}
 
 
 def test_order_may_split_k_where_it_does_not_pay() -> None:
     usual = space.feasible(LARGE, H100, "wgmma").configs
     assert SPLIT not in {str(order_of(config, LARGE)) for config in usual}
-    split = orders.feasible(LARGE, H100, "wgmma", SPLIT).configs[0]
-    assert orders.legality(LARGE, H100, SPLIT)(split)
-    assert not orders.legality(LARGE, H100, WHOLE)(split)
+    split = space.feasible(LARGE, H100, "wgmma", SPLIT).configs[0]
+    assert Legality(LARGE, H100, SPLIT)(split)
+    assert not Legality(LARGE, H100, WHOLE)(split)
 
 
 def test_configuration_without_an_order_has_none_of_any_name() -> None:
     problem, naive = Problem(64, 64, 64), Config.parse("naive:mapping=coalesced,block=16")
     assert is_legal(naive, problem, H100)
     assert order_of(naive, problem) is None
-    rejection = orders.rules_of("naive", problem, H100, "None").rejection(naive)
-    assert rejection == Rejection(orders.ORDER, "an order that depends on M, not None")
+    rejection = FamilyRules.of("naive", problem, H100, "None").rejection(naive)
+    assert rejection == Rejection(ORDER, "an order that depends on M, not None")
 
 
 def drawn(random: Random) -> Problem:
@@ -217,7 +219,7 @@ def thinned(domain: Domain, legal: Sequence[Config], random: Random) -> Domain:
 def _forgetful() -> Iterator[None]:
     """Forgets rules that are bound to thinned domains."""
     yield
-    FamilyRules.of.cache_clear()
+    kept_rules.cache_clear()
 
 
 @pytest.mark.usefixtures("_forgetful")
@@ -232,7 +234,7 @@ def test_all_answers_agree_on_every_combination(seed: int, monkeypatch: pytest.M
         domain = thinned(registry.find(family).domain(problem, device), whole, random)
         with monkeypatch.context() as patch:
             patch.setattr(Family, "domain", lambda *_, domain=domain: domain)
-            FamilyRules.of.cache_clear()
+            kept_rules.cache_clear()
             check_every_combination(family, problem, device, random)
 
 

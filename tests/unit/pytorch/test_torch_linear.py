@@ -33,9 +33,7 @@ from autotune.tuning.options import Search  # noqa: E402
 
 ROWS = 64
 
-
 WIDE = Problem(ROWS, 96, 32, layout="nt", epilogue="bias")
-
 
 NARROW = Problem(ROWS, 32, 96, layout="nt")
 

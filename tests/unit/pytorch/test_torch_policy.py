@@ -96,10 +96,7 @@ def test_compiled_product_is_dependent_as_it_was_traced(gpu: StandIn) -> None:
     with autotune.policy(vendor=False, cold=True):
         compiled(a, b)
     torch.testing.assert_close(result, a @ b)
-    assert gpu.policies == [
-        Policy(dependent=True),
-        Policy(dependent=True, vendor=False, cold=True),
-    ]
+    assert gpu.policies == [Policy(dependent=True), Policy(dependent=True, vendor=False, cold=True)]
 
 
 def test_compiled_product_takes_a_policy_of_its_own(gpu: StandIn) -> None:

@@ -19,8 +19,7 @@ from autotune import runtime  # noqa: E402
 from autotune.errors import ArrayError, UsageError  # noqa: E402
 from autotune.settings import Policy  # noqa: E402
 from autotune.torch import operator, scaled  # noqa: E402
-from autotune.torch.linear import PatchedLinear, patched, unpatched  # noqa: E402
-from autotune.torch.quantized import Quantization  # noqa: E402
+from autotune.torch.linear import PatchedLinear, Quantization, patched, unpatched  # noqa: E402
 from autotune.torch.scaled import quantize, quantize_weight  # noqa: E402
 
 scaled_mm = autotune.torch.scaled_mm

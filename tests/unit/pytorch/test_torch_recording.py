@@ -71,10 +71,7 @@ CALLS: dict[str, tuple[Callable[[], Any], dict[str, int]]] = {
         lambda: torch.baddbmm(drawn(2, 3, 6), drawn(2, 3, 5), drawn(2, 5, 6)),
         {"3x6x5:f32:nn:batch=2": 1},
     ),
-    "matmul of heads": (
-        lambda: drawn(2, 4, 3, 5) @ drawn(2, 4, 5, 6),
-        {"3x6x5:f32:nn:batch=8": 1},
-    ),
+    "matmul of heads": (lambda: drawn(2, 4, 3, 5) @ drawn(2, 4, 5, 6), {"3x6x5:f32:nn:batch=8": 1}),
     "linear": (lambda: F.linear(drawn(2, 3, 5), drawn(6, 5)), {"6x6x5:f32:nt": 1}),
     "a linear layer": (lambda: nn.Linear(5, 6)(drawn(2, 3, 5)), {"6x6x5:f32:nt:bias": 1}),
     "Conv1D of GPT-2": (lambda: Conv1D(6, 5)(drawn(2, 3, 5)), {"6x6x5:f32:nn:bias": 1}),

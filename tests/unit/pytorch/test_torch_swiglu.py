@@ -98,10 +98,7 @@ def test_shapes_are_noted() -> None:
     with recording() as shapes:
         mm(x, weight.t(), activation="swiglu")
         scaled_mm(eight, eight.t(), scale, scale.t(), activation="swiglu")
-    assert sorted(map(str, shapes)) == [
-        "48x48x16:i8:nt:swiglu:scale=row",
-        "5x48x12:bf16:nt:swiglu",
-    ]
+    assert sorted(map(str, shapes)) == ["48x48x16:i8:nt:swiglu:scale=row", "5x48x12:bf16:nt:swiglu"]
 
 
 def test_columns_that_are_no_pairs_are_refused() -> None:

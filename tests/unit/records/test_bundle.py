@@ -21,7 +21,7 @@ from support.sample_records import H100, entry, record, records
 from autotune.device import Device, find
 from autotune.families.config import Config
 from autotune.families.plan import Resources
-from autotune.files import checksum, compressed
+from autotune.files import checksum, reading
 from autotune.measure.measurement import Measurement
 from autotune.problem import Problem
 from autotune.records import Entry, Record, TuningRecord, bundle, codec
@@ -89,7 +89,7 @@ def test_record_is_read_from_its_part_alone(monkeypatch: pytest.MonkeyPatch) -> 
 
     def counted(part: bytes, limit: int) -> bytes:
         read.append(len(part))
-        return compressed.expanded(part, limit)
+        return reading.expanded(part, limit)
 
     monkeypatch.setattr("autotune.records.bundle.expanded", counted)
     asked = originals[bundle.PART + 1]
@@ -329,9 +329,7 @@ def in_line(number: int, *path: str | int, value: object) -> bytes:
 
 ENTRY = (0, "entries", 0)
 
-
 WHOLE = bundle.dumps([record()])
-
 
 BROKEN = {
     "empty": (b"", "it is not a bundle"),

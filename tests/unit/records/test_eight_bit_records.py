@@ -21,7 +21,6 @@ TEXTS = (
     *("64x4096x4096:f8e5:nt:e5m2=ab", "64x4096x4096:i8:nt:out=i32"),
 )
 
-
 ROW = Problem.parse(TEXTS[0])
 
 

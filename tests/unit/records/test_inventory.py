@@ -23,14 +23,7 @@ from autotune.families.plan import Template
 from autotune.measure.recording import Origin
 from autotune.problem import Problem
 from autotune.records import Record, Store, inventory, ranges
-from autotune.records.inventory import (
-    ChangedRecord,
-    Item,
-    changed_records,
-    listed,
-    scan,
-    verification,
-)
+from autotune.records.inventory import ChangedRecord, Item, listed, scan, verification
 from autotune.report import cache
 
 
@@ -161,7 +154,7 @@ def test_measured_records_of_other_kernels_are_stale(store: Store) -> None:
     store.save(record(problem=SMALL))
     store.save(record(problem=SMALL, source="0ld", evidence="predicted"))
     today = Origin("13.0", "NVRTC 13.0", "5e1f")
-    assert changed_records(scan(store.root, thorough=True), today) == [
+    assert verification(scan(store.root, thorough=True), today, None)[2] == [
         ChangedRecord(old, "kernel sources 0ld, now 5e1f", stale=True)
     ]
 
@@ -169,7 +162,7 @@ def test_measured_records_of_other_kernels_are_stale(store: Store) -> None:
 def test_records_of_another_compiler_are_changed_and_not_stale(store: Store) -> None:
     made = store.save(record())
     today = Origin("13.0", "NVRTC 13.1", "5e1f")
-    assert changed_records(scan(store.root, thorough=True), today) == [
+    assert verification(scan(store.root, thorough=True), today, None)[2] == [
         ChangedRecord(made, "compiler NVRTC 13.0, now NVRTC 13.1", stale=False)
     ]
 

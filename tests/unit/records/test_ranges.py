@@ -32,7 +32,6 @@ from autotune.tuning.options import Search
 
 TOP = Problem(512, 1024, 1024)
 
-
 TWO = (Segment(1, 16, 16), Segment(17, 512, 512))
 
 

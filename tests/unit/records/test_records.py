@@ -29,9 +29,7 @@ from autotune.records.ranges import Range, Segment
 
 BATCHED = Problem(64, 64, 64, batch=8, epilogue="bias")
 
-
 WIDENED = Problem(64, 64, 64, "bf16", output="f32")
-
 
 FORK = multiprocessing.get_context("fork")
 

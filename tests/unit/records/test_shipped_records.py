@@ -19,7 +19,7 @@ from support.sample_records import H100, SQUARE, entry, record
 from autotune.api import lookups
 from autotune.device import Device, find, same_architecture, same_model
 from autotune.errors import NotFoundError
-from autotune.files import checksum, compressed, limits, read
+from autotune.files import checksum, limits, read, reading
 from autotune.lookup.lookup import lookup
 from autotune.measure.objective import HOT
 from autotune.measure.without_gpu import PredictedRunner
@@ -32,12 +32,9 @@ from autotune.tuning.tunable import GemmTunable
 
 OTHER_NAME = replace(H100, name="NVIDIA H100 SXM5 80GB", memory_bytes=84 * 10**9)
 
-
 H200, PCIE = find("h200"), find("h100 pcie")
 
-
 SMALL = Problem(64, 64, 64)
-
 
 FILE = "some.jsonl.xz"
 
@@ -213,7 +210,7 @@ def test_bomb_is_skipped_with_one_warning(
 
     def noted(data: bytes, limit: int) -> bytes:
         sizes.append(limit)
-        return compressed.expanded(data, limit)
+        return reading.expanded(data, limit)
 
     monkeypatch.setattr("autotune.records.bundle.expanded", noted)
     with pytest.warns(UserWarning, match=f"{FILE}: skipped: .*{why}"):

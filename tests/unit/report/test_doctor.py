@@ -127,16 +127,11 @@ def test_no_cuda_bindings_says_what_to_install(monkeypatch: pytest.MonkeyPatch) 
     assert check("driver").remedy == "pip install 'tile-autotune[cu13]'"
 
 
-def test_session_without_pycuda_goes_through_the_bindings(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_session_without_pycuda_goes_through_the_bindings(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(doctor, "find_spec", lambda _: None)
     result = check("tuning session")
     version = metadata.version("cuda-bindings")
-    assert (result.ok, result.detail) == (
-        True,
-        f"cuda.bindings {version}; PyCUDA is not installed",
-    )
+    assert (result.ok, result.detail) == (True, f"cuda.bindings {version}; PyCUDA is not installed")
 
 
 def test_session_through_pycuda_names_its_version(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -231,12 +226,9 @@ def painted(*checks: doctor.Check) -> str:
 
 GPU = doctor.Check("GPU", True, "NVIDIA H100 (sm_90)")
 
-
 NO_GPU = doctor.Check("GPU", False, "none", "use a recording")
 
-
 NO_SESSION = doctor.Check("tuning session", False, "not installed", "install it")
-
 
 RED = "\x1b[31m"
 
@@ -293,10 +285,7 @@ def test_compiled_calls_may_be_switched_off(monkeypatch: pytest.MonkeyPatch) -> 
     assert (result.ok, result.detail.split(";")[0]) == (None, "switched off by AUTOTUNE_NATIVE=0")
 
 
-@pytest.mark.parametrize(
-    ("name", "package"),
-    [("report", "plotly"), ("energy", "nvidia-ml-py")],
-)
+@pytest.mark.parametrize(("name", "package"), [("report", "plotly"), ("energy", "nvidia-ml-py")])
 def test_missing_extra_is_named(name: str, package: str, monkeypatch: pytest.MonkeyPatch) -> None:
     def version(wanted: str) -> str:
         if wanted == package:

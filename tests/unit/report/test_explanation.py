@@ -22,15 +22,11 @@ from autotune.report.explanation import compared, completed, explain, least_us, 
 
 PROBLEM = Problem(512, 512, 512)
 
-
 TURING = find("t4")
-
 
 HALF = Problem(1024, 1024, 1024, "bf16")
 
-
 LEGAL = space.feasible(PROBLEM, H100, "simt").configs
-
 
 WINNER = cost.rank(space.spread(LEGAL, 500), PROBLEM, H100)[0][1]
 

@@ -27,7 +27,6 @@ from autotune.report import listing, tables
 
 TODAY = Origin("13.0", "NVRTC 13.0", "5e1f")
 
-
 SMALL = Problem(64, 64, 64, "bf16")
 
 

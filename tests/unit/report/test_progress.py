@@ -21,7 +21,6 @@ from autotune.tuning.trials import Observer, Progress, Trial
 
 PROBLEM = Problem(1000, 1000, 1000)
 
-
 NO_LIMITS = Limits(None, None)
 
 

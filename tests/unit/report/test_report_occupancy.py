@@ -103,9 +103,7 @@ def test_clusters_of_an_unasked_driver_are_predicted() -> None:
         (kernel_row(H100, BlockDemand(384, 168, 232448, cluster=8)),),
     ],
 )
-def test_table_fits_a_terminal_of_80_columns(
-    rows: tuple[OccupancyRow, ...],
-) -> None:
+def test_table_fits_a_terminal_of_80_columns(rows: tuple[OccupancyRow, ...]) -> None:
     text = printed(render(rows), width=80)
 
     assert "…" not in text

@@ -16,7 +16,7 @@ from autotune import runtime
 from autotune.cuda import compiler
 from autotune.errors import NotFoundError, UsageError
 from autotune.families.config import Config
-from autotune.model import orders
+from autotune.model import space
 from autotune.problem import Problem
 from autotune.records import FamilyRecord, Store, ranges
 from autotune.records.ranges import Range, Segment
@@ -44,7 +44,7 @@ def test_product_without_a_range_is_refused() -> None:
 def config(tmp_path: Path) -> Config:
     """The kernel of a range of the fake GPU."""
     device = runtime.batch_invariant().runtime.gpu(0).device
-    config = orders.feasible(TOP, device, "mma", ORDER).configs[0]
+    config = space.feasible(TOP, device, "mma", ORDER).configs[0]
     plain = record(replace(entry(16, 9.0), config=config), problem=TOP, baseline_us=1.0)
     fields = plain.entries, plain.baseline, plain.provenance, TOP, "auto", ORDER
     Store(tmp_path).save(FamilyRecord(device, "measured", *fields))

@@ -28,7 +28,7 @@ from autotune.measure.measurement import Failure, Measurement
 from autotune.measure.recording import Recording, SweepRow
 from autotune.measure.targets import Target
 from autotune.model import cost
-from autotune.model.legality import FamilyRules
+from autotune.model.legality import kept_rules
 from autotune.problem import Problem
 from autotune.records import FamilyRecord, Store
 from autotune.report.ladder import Rung, render, rungs, to_json
@@ -229,9 +229,9 @@ def with_tensor_cores(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     }
     monkeypatch.setattr(registry, "FAMILIES", {**unchanged, **stand_ins})
     monkeypatch.setattr(cost, "trained", lambda: ((9, 0), {}))
-    FamilyRules.of.cache_clear()
+    kept_rules.cache_clear()
     yield
-    FamilyRules.of.cache_clear()
+    kept_rules.cache_clear()
 
 
 def in_precision(compute: str) -> Problem:

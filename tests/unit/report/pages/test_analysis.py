@@ -11,16 +11,7 @@ import pytest
 from support.command_line import own_machine
 from support.fake_runner import ORIGIN, compiled
 from support.sample_records import H100
-from support.sample_subject import (
-    SHAPE,
-    TRIALS,
-    by_hand,
-    entry,
-    only,
-    searched,
-    timed,
-    user_kernel,
-)
+from support.sample_subject import SHAPE, TRIALS, by_hand, entry, only, searched, timed, user_kernel
 from support.sample_user_kernels import LEGAL, KernelRunner, tunable
 from support.swept_page import analysis, swept_subject
 
@@ -33,11 +24,7 @@ from autotune.records.kernel_record import NOT_VERIFIED
 from autotune.report import since, trials
 from autotune.report.explanation import why_it_won
 from autotune.report.pages import occupancy, parameters, roofline, search
-from autotune.report.pages.record import (
-    headline,
-    leaders,
-    roofline_share,
-)
+from autotune.report.pages.record import headline, leaders, roofline_share
 from autotune.report.trials import subject_of
 from autotune.tuning.loop import Search, tune
 

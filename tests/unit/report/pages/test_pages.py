@@ -30,7 +30,6 @@ from autotune.tuning.trials import Trial
 DRAWN = "[...document.querySelectorAll('[data-figure]')].filter(one => one.calcdata.length).length"
 """Number of pictures with a trace in them."""
 
-
 NASTY = "</script><script>document.title='owned'</script><b>&amp;\"' ${1}"
 
 

@@ -23,11 +23,7 @@ from autotune.report.pages.page import write
 
 DEMAND = BlockDemand(256, 40, 16384)
 DEVICES: dict[str, SmLimits] = {name: find(name) for name in ("h100", "rtx 3090", "textbook-d")}
-PLACES = {
-    "threads": range(1, 513),
-    "registers": range(1, 256),
-    "shared": range(0, 16 * 1024, 96),
-}
+PLACES = {"threads": range(1, 513), "registers": range(1, 256), "shared": range(0, 16 * 1024, 96)}
 
 
 def drawn(line: Mapping[str, Any], place: float) -> Any:

@@ -17,8 +17,8 @@ from autotune.families import registry
 from autotune.families.plan import Template
 from autotune.measure.recording import Origin
 from autotune.records import Record, Store, codec
+from autotune.records.inventory import Stamped, stamp
 from autotune.records.merging import stale
-from autotune.records.stamping import Stamped, stamp
 
 NOW = Origin("13.0", "NVRTC 13.0", "5e1f")
 WIDTHS = (23, 16, 8)
