@@ -10,19 +10,17 @@ from itertools import islice
 from typing import Any, cast
 from zlib import crc32
 
-from autotune import files, settings
-from autotune.api.ranges import LOSS, cover
+from autotune import files
 from autotune.cuda import compiler
 from autotune.device import Device
-from autotune.errors import AutotuneError, NotFoundError, UsageError
+from autotune.errors import AutotuneError, NotFoundError
 from autotune.families import registry
 from autotune.families.config import Config
 from autotune.families.plan import Alignment
-from autotune.families.registry import AUTO
 from autotune.lookup.batch_invariant import order_recorded, ordered_by_time, outside_order
 from autotune.lookup.promising import RACED, Contenders
 from autotune.measure import targets
-from autotune.measure.devices import DEFAULT, DeviceLike, option
+from autotune.measure.devices import option
 from autotune.measure.measurement import Energy, Evidence, Failure, Measurement
 from autotune.measure.objective import HOT, BestTimes, Objective
 from autotune.measure.runner import Candidate, RowReference, Runner
@@ -33,7 +31,6 @@ from autotune.model.space import Space, sample
 from autotune.problem import Problem
 from autotune.problem.arguments import Span
 from autotune.records import Entry, FamilyRecord, Provenance, Record, Records, Store
-from autotune.records.ranges import Range
 from autotune.records.record import order_slug
 from autotune.settings import cache_dir
 from autotune.tuning import loop
@@ -66,54 +63,24 @@ START = 16
 """Rows start at a multiple of this, so that their operands are as aligned as C's."""
 
 
-Observed = Callable[[Problem], Observer | None]
-
-
-def tune(
-    span: Span,
-    options: Search,
-    *,
-    device: DeviceLike = DEFAULT,
-    family: str = AUTO,
-    loss: float = LOSS,
-    observed: Observed = lambda _: None,
-) -> Range:
-    """Tunes a range of M in one order of summation.
+def place_of(
+    span: Span, resolved: Device, opener: TargetOpener, store: Store, options: Search
+) -> RangePlace:
+    """Where a range of M is tuned in one order of summation.
 
     The order is that of an earlier range of the same N, K, precision and layout. Without one, the
     orders that the cost model expects most of are raced at several M, and the best geometric mean
     wins.
+
+    Raises:
+        NotFoundError: if no order serves every M.
     """
-    if span.dimension != "m":
-        raise UsageError(
-            f"batch invariance of a range of {span.dimension}; give M as LOW..HIGH, such as "
-            "1..8192x4096x4096"
-        )
-    if family != AUTO:
-        raise UsageError("batch invariance takes no family; leave it out")
-    settings.refuse_frozen(f"cannot tune {span.problem}")
-    resolved = targets.resolve(device)
-    targets.check_memory(span.problem, resolved)
-    records = Records(Store(cache_dir()))
-    with TargetOpener(device, seed=options.seed) as opener:
-        order = order_recorded(span.problem, resolved, records)
-        if order is None:
-            order = choose_order(span, resolved, opener, options)
-        references = _references(span, order, resolved, records, option(device))
-        place = RangePlace(opener, records.store, order, references)
-
-        def search(problem: Problem, until: float | None) -> Record:
-            timed, observer = replace(options, deadline=until), observed(problem)
-            if options.quick:
-                return place.race(problem, timed, observer)
-            return place.run(OrderedGemm(problem, order=order), timed, observer)
-
-        def race(problem: Problem, until: float | None) -> Record:
-            quick = replace(options, deadline=until).race()
-            return place.race(problem, quick, observed(problem))
-
-        store, limits = records.store, (loss, options.objective, family, race, order)
-        return cover(span, resolved, store, search, *limits, deadline=options.deadline)
+    records = Records(store)
+    order = order_recorded(span.problem, resolved, records)
+    if order is None:
+        order = choose_order(span, resolved, opener, options)
+    references = _references(span, order, resolved, records, option(opener.device))
+    return RangePlace(opener, store, order, references)
 
 
 @dataclass(frozen=True)
@@ -301,9 +268,12 @@ class RangePlace:
         """The device's properties."""
         return targets.resolve(self.opener.device)
 
-    def race(self, problem: Problem, options: Search, observer: Observer | None) -> Record:
-        """Races the configurations of the order that the cost model expects most of."""
-        ranked = ordered_by_time(problem, self.device, self.order or "")
+    def search(self, problem: Problem, options: Search, observer: Observer | None) -> Record:
+        """Searches the order; quick options race its most promising configurations."""
+        assert self.order is not None
+        if not options.quick:
+            return self.run(OrderedGemm(problem, order=self.order), options, observer)
+        ranked = ordered_by_time(problem, self.device, self.order)
         configs = tuple(config for _, config in ranked[:RACED])
         return self.race_between(problem, configs, options, observer)
 

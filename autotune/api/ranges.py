@@ -13,11 +13,13 @@ import warnings
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
-from functools import cache
+from functools import cache, partial
 from itertools import pairwise
 from time import monotonic
 
+from autotune import settings
 from autotune.api import tuning
+from autotune.api.tuning import ProgressLike
 from autotune.device import Device
 from autotune.errors import BudgetError, UsageError
 from autotune.families.config import Config
@@ -37,7 +39,6 @@ from autotune.records.ranges import Range, Segment
 from autotune.records.record import BEST_FIRST
 from autotune.settings import cache_dir
 from autotune.tuning.options import Search, require_time
-from autotune.tuning.trials import Observer
 
 LOSS = 0.05
 """Default of the accepted loss against full tuning: 5 %."""
@@ -71,11 +72,11 @@ Samples = Mapping[Problem, Sequence[Config]]
 def tune(
     span: Span,
     options: Search,
-    *,
     device: DeviceLike = DEFAULT,
-    family: str = "auto",
+    family: str = AUTO,
+    *,
     loss: float = LOSS,
-    observed: Callable[[Problem], Observer | None] = lambda _: None,
+    progress: ProgressLike = False,
     batch_invariant: bool = False,
 ) -> Range:
     """Tunes as few sizes of a range as keep the expected loss small, and records which tuned size
@@ -91,7 +92,7 @@ def tune(
         device: as for `autotune.tune`.
         family: kernel family; another than `auto` searches the sizes between the ends too.
         loss: accepted loss against full tuning; 0.05 is 5 %.
-        observed: returns the observer of each search.
+        progress: as for `autotune.tune`.
         batch_invariant: whether all kernels add up in one order of summation.
 
     Raises:
@@ -104,27 +105,45 @@ def tune(
         raise UsageError(f"loss is {loss:g}; give more than 0, such as 0.05 for 5 %")
     require_time(options, "tuning a range")
     if batch_invariant:
-        from autotune.api import invariant  # the loop, which others import when they tune
-
-        return invariant.tune(
-            span, options, device=device, family=family, loss=loss, observed=observed
-        )
+        _check_invariant(span, family)
     resolved = targets.resolve(device)
     targets.check_memory(span.problem, resolved)
-    store = Store(cache_dir())
+    store, order = Store(cache_dir()), None
     with TargetOpener(device, seed=options.seed) as opener:
+        run: Callable[..., Record] = partial(tuning.search_at, opener, family=family)
+        if batch_invariant:
+            from autotune.api import invariant  # the loop, which others import when they tune
 
-        def search(problem: Problem, until: float | None) -> Record:
-            timed, observer = replace(options, deadline=until), observed(problem)
-            return tuning.search_at(opener, problem, timed, family=family, observer=observer)
+            place = invariant.place_of(span, resolved, opener, store, options)
+            run, order = place.search, place.order
 
-        def race(problem: Problem, until: float | None) -> Record:
-            quick = replace(options, deadline=until).race()
-            return tuning.search_at(opener, problem, quick, observer=observed(problem))
+        def search(problem: Problem, until: float | None, asked: Search = options) -> Record:
+            with tuning.shown(problem, options, progress, named=True) as observer:
+                return run(problem, replace(asked, deadline=until), observer=observer)
 
-        between = race if family == "auto" else None  # a race takes all families
-        limits = loss, options.objective, family, between
-        return cover(span, resolved, store, search, *limits, deadline=options.deadline)
+        return cover(
+            span,
+            resolved,
+            store,
+            search,
+            loss,
+            options.objective,
+            family,
+            partial(search, asked=options.race()) if family == AUTO else None,  # of all families
+            order,
+            options.deadline,
+        )
+
+
+def _check_invariant(span: Span, family: str) -> None:
+    if span.dimension != "m":
+        raise UsageError(
+            f"batch invariance of a range of {span.dimension}; give M as LOW..HIGH, such as "
+            "1..8192x4096x4096"
+        )
+    if family != AUTO:
+        raise UsageError("batch invariance takes no family; leave it out")
+    settings.refuse_frozen(f"cannot tune {span.problem}")
 
 
 def cover(

@@ -350,13 +350,10 @@ def ladder(n: int, device: str | None, tune: bool | None, json: bool) -> None:
     Without a GPU and without --device it prints the times recorded on an H100.
     """
     from autotune.api.ladder import ladder as climb
-    from autotune.api.tuning import shown
-    from autotune.problem import Problem
     from autotune.report import ladder
-    from autotune.tuning.options import Search
 
-    with _kept(), shown(Problem(n, n, n), Search().limited(), True) as observer:
-        climbed = climb(n, device=device or _local_or_recorded(), tune=tune, observer=observer)
+    with _kept():
+        climbed = climb(n, device=device or _local_or_recorded(), tune=tune, progress=True)
     if json:
         show_json(ladder.to_json(climbed))
     else:
