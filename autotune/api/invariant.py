@@ -42,22 +42,17 @@ from autotune.tuning.tunable import GemmTunable, QuickTunable
 RACED_ORDERS, RACED_CONFIGS = 3, 3
 """Orders that are raced, and configurations of each, at each of the probes."""
 
-
 PROBES = 4
 """Sizes at which orders are compared: both ends of a span, and the rest between."""
-
 
 LEADERS = 3
 """Orders of a probe that are compared at the others."""
 
-
 SLOWEST = 1.6
 """Factor of the best time at a probe from which an order is given up, if others are left."""
 
-
 ROWS = (1, 2, 3, 4, 5, 7, 8, 9, 15, 16, 17, 24, 31, 32, 33, 48, 63, 64, 65, 96, 127, 128, 129, 200)
 """Rows that a reference computes: around the sides of tiles and of instructions."""
-
 
 START = 16
 """Rows start at a multiple of this, so that their operands are as aligned as C's."""

@@ -43,28 +43,22 @@ from autotune.tuning.options import Search, require_time
 LOSS = 0.05
 """Default of the accepted loss against full tuning: 5 %."""
 
-
 PICKED = 150
 """Configurations picked by the model at each end and in the middle of a span; the best of every
 size is assumed to be among them."""
 
-
 OCTAVE = 2
 """The largest ratio of a tuned size to the next one, where sizes are raced."""
 
-
 CAUTION = 1.0
 """Standard deviations added to a predicted time: the fastest of many guesses is too fast."""
-
 
 ENDS = 0.5
 """Share of a budget for the ends of a range; the rest is for the sizes between: comparing them, and
 racing some."""
 
-
 TuneUntil = Callable[[Problem, float | None], Record]
 """Tunes a problem until a time by `time.monotonic`; None sets none."""
-
 
 Samples = Mapping[Problem, Sequence[Config]]
 

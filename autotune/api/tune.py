@@ -37,7 +37,6 @@ if TYPE_CHECKING:
 DevicesLike = DeviceLike | Sequence[int]
 """A device, or several GPUs of this machine by their numbers."""
 
-
 _GPUS = re.compile(r"(?:(?:gpu|cuda):)?(all|\d+(?:,\d+)+)", re.IGNORECASE)
 
 

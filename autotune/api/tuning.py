@@ -36,7 +36,6 @@ if TYPE_CHECKING:
 
 T4 = output.OutputKind("file of T4 results", (b'{"results":',))
 
-
 ProgressLike = bool | Literal["lines"] | Observer
 """Progress of a search: shown as a bar or as lines, hidden, or given to the caller's observer."""
 

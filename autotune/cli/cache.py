@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict, replace
 from functools import partial
 from pathlib import Path
@@ -36,17 +36,13 @@ if TYPE_CHECKING:
 
 STDOUT = "-"
 
-
 _AGES = "30d, 12h, 90m or 10s"
-
 
 KINDS = ("programs", "broken", "mend", "superseded", "journals", "trials", "records")
 """The kinds of files that `prune` deletes or mends."""
 
-
 USUAL_KINDS = ("programs", "broken", "superseded", "mend", "journals")
 """The kinds that `prune` takes by default."""
-
 
 device_filter = click.option(
     "--device",
@@ -57,10 +53,7 @@ device_filter = click.option(
 
 
 @click.group(
-    "cache",
-    cls=VerbGroup,
-    invoke_without_command=True,
-    subcommand_metavar="[COMMAND] [ARGS]...",
+    "cache", cls=VerbGroup, invoke_without_command=True, subcommand_metavar="[COMMAND] [ARGS]..."
 )
 @click.pass_context
 def cache(context: click.Context) -> None:
@@ -125,10 +118,7 @@ def _list_kinds(json: bool) -> None:
 
     root = _opened_store().root
     totals = cache.totals(scan(root))
-    if json:
-        show_json(cache.overview_json(root, totals))
-    else:
-        show(cache.overview(root, totals))
+    show_json(cache.overview_json(root, totals)) if json else show(cache.overview(root, totals))
 
 
 def _list_records(shapes: Sequence[str], device: str | None, json: bool) -> None:
@@ -162,10 +152,7 @@ def _list_records(shapes: Sequence[str], device: str | None, json: bool) -> None
 
 
 def _show_fingerprint(
-    shapes: Sequence[str],
-    device: str | None,
-    batch_invariant: bool,
-    json: bool,
+    shapes: Sequence[str], device: str | None, batch_invariant: bool, json: bool
 ) -> None:
     """Prints a hash of what would run."""
     from autotune.api.lookups import fingerprint
@@ -175,8 +162,9 @@ def _show_fingerprint(
 
     if named := [word for word in shapes if names_kernel(word)]:
         raise UsageError(f"{named[0]}: a fingerprint is of shapes; leave user kernels out")
-    problems = problems_of(shapes)
-    ours = fingerprint(*problems, device=device or DEFAULT, batch_invariant=batch_invariant)
+    ours = fingerprint(
+        *problems_of(shapes), device=device or DEFAULT, batch_invariant=batch_invariant
+    )
     if json:
         show_json(cache.fingerprint_json(ours))
     elif shapes:
@@ -212,12 +200,7 @@ def _show_fingerprint(
 @device_filter
 @json_option
 def export(
-    file: str,
-    shapes: tuple[str, ...],
-    submit: bool,
-    t4: bool,
-    device: str | None,
-    json: bool,
+    file: str, shapes: tuple[str, ...], submit: bool, t4: bool, device: str | None, json: bool
 ) -> None:
     """Write records and tuned ranges into one compact file; exit status 3 if there are none."""
     from autotune.errors import NotFoundError
@@ -241,14 +224,13 @@ def export(
             sys.stdout.buffer.write(piece)
         return
     size = exchange.write(Path(file), chosen)
+    counts = {"records": len(chosen.records), "ranges": len(chosen.ranges)}
     if json:
-        counts = {"records": len(chosen.records), "ranges": len(chosen.ranges)}
         show_json({"file": file, **counts, "bytes": size})
-    else:
-        contents = f"records {len(chosen.records)}, ranges {len(chosen.ranges)}"
-        show_line(f"{file}: {contents}, {size:,} bytes")
-        if chosen.submission:
-            show_line(f"{chosen.submission}; CONTRIBUTING.md says where to send it")
+        return
+    show_line(f"{file}: records {counts['records']}, ranges {counts['ranges']}, {size:,} bytes")
+    if chosen.submission:
+        show_line(f"{chosen.submission}; CONTRIBUTING.md says where to send it")
 
 
 def _export_t4(path: Path, store: Store, shapes: Sequence[str], device: str | None) -> None:
@@ -276,9 +258,7 @@ def _export_t4(path: Path, store: Store, shapes: Sequence[str], device: str | No
     text="Bundles, files of single records, or other cache directories.",
 )
 @click.option(
-    "--kernels",
-    is_flag=True,
-    help="Take user kernels too: list their sources and options first.",
+    "--kernels", is_flag=True, help="Take user kernels too: list their sources and options first."
 )
 @json_option
 def import_(paths: tuple[Path, ...], kernels: bool, json: bool) -> None:
@@ -286,7 +266,9 @@ def import_(paths: tuple[Path, ...], kernels: bool, json: bool) -> None:
 
     If a bundle is broken, nothing is merged; a broken file of a directory is skipped.
     """
-    from autotune.records import exchange, inventory
+    from autotune.measure import targets
+    from autotune.records import KernelRecord, exchange, inventory
+    from autotune.report import cache
 
     store, faults = _opened_store(), dict[Path, str]()
     folders = {path for path in paths if path.is_dir()}
@@ -295,37 +277,16 @@ def import_(paths: tuple[Path, ...], kernels: bool, json: bool) -> None:
 
     def contents() -> Iterator[TuningRecord | Range]:
         for path in paths:
-            if path in folders:
-                yield from _readable(inventory.scan(path), faults)
-            else:
+            if path not in folders:
                 yield from exchange.read(path)
+                continue
+            for item in inventory.scan(path):
+                if item.fault is not None:
+                    faults[item.path] = item.fault
+                elif item.content is not None:
+                    yield item.content
 
-    _absorb(store, contents, kernels, json)
-    for path, fault in faults.items():
-        show_line(f"warning: {path}: skipped: {fault}", sys.stderr)
-
-
-def _readable(items: Iterable[Item], faults: dict[Path, str]) -> Iterator[TuningRecord | Range]:
-    """The content of the files that can be read; notes the faults of the others."""
-    for item in items:
-        if item.fault is not None:
-            faults[item.path] = item.fault
-        elif item.content is not None:
-            yield item.content
-
-
-def _absorb(
-    store: Store,
-    contents: Callable[[], Iterable[TuningRecord | Range]],
-    kernels: bool,
-    json: bool,
-) -> None:
-    """Merges the content of other caches, after reading all of it once. User kernels are listed
-    first, or counted as left out."""
-    from autotune.measure import targets
-    from autotune.records import KernelRecord, exchange
-    from autotune.report import cache
-
+    # All of it is read once before any is merged.
     own = [content for content in contents() if isinstance(content, KernelRecord)]
     if own and not json:
         left_out = f"user kernels skipped: {len(own)}; they bring source code, --kernels takes them"
@@ -336,6 +297,8 @@ def _absorb(
         show_json({"arrivals": [asdict(result) for result in results]} | listed)
     else:
         print(cache.import_summary(results))
+    for path, fault in faults.items():
+        show_line(f"warning: {path}: skipped: {fault}", sys.stderr)
 
 
 @cache.command("verify")
@@ -407,11 +370,7 @@ def verify(retime: bool, top: int, device: str | None, json: bool) -> None:
 @click.option("--dry-run", is_flag=True, help="List files, delete none.")
 @json_option
 def prune(
-    kinds: tuple[str, ...],
-    device: str | None,
-    older_than: str | None,
-    dry_run: bool,
-    json: bool,
+    kinds: tuple[str, ...], device: str | None, older_than: str | None, dry_run: bool, json: bool
 ) -> None:
     """Delete files that are not needed; by default programs, broken, superseded, mend, journals.
 
@@ -461,12 +420,7 @@ def _mended(
 
 
 def _retimed(
-    store: Store,
-    changed: Sequence[ChangedRecord],
-    device: str | None,
-    top: int,
-    *,
-    quiet: bool,
+    store: Store, changed: Sequence[ChangedRecord], device: str | None, top: int, *, quiet: bool
 ) -> list[Retimed]:
     """Times the records of problems again and prints each result."""
     from autotune.cuda import compiler

@@ -76,9 +76,7 @@ if TYPE_CHECKING:
     "--bench", is_flag=True, help="Add bench.c to format c: times every shape beside cuBLAS."
 )
 @click.option(
-    "--cublaslt",
-    is_flag=True,
-    help="Let format c call cuBLASLt for shapes that it was faster on.",
+    "--cublaslt", is_flag=True, help="Let format c call cuBLASLt for shapes that it was faster on."
 )
 @json_option
 def export(

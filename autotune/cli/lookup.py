@@ -30,7 +30,7 @@ from autotune.cuda.program import CompileFailure
 from autotune.errors import UsageError
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
 
     from autotune.device import Device
     from autotune.families.config import Config, Value
@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from autotune.lookup.answer import Answer
     from autotune.measure.objective import Objective
     from autotune.problem import Problem
-    from autotune.records import KernelRecord, Record
+    from autotune.records import Record
     from autotune.report.explanation import Explanation
     from autotune.report.trials import Trials
     from autotune.tuning.retiming import TimeCheck
@@ -123,7 +123,7 @@ def best(
         refuse("a user kernel", rules=rules, compile=compiled)
         if config is not None:
             raise UsageError("the rules are for shapes; a user kernel takes no CONFIG")
-        _show_kernels(_kernels(shape, device), why, trials, top, csv, json)
+        _show_kernels(shape, device, why, trials, top, csv, json)
         return
     problem = problem_of(shape)
     if trials:
@@ -152,22 +152,16 @@ def _show_best(
 
     target = device or DEFAULT
     if recorded:
-        result: Record | Answer = lookups.best(
-            problem, device=target, family=family or AUTO, batch_invariant=batch_invariant
-        )
+        find: Callable[..., Record | Answer] = partial(lookups.best, family=family or AUTO)
     else:
-        result = lookups.choose(
-            problem, device=target, objective=objective, batch_invariant=batch_invariant
-        )
+        find = partial(lookups.choose, objective=objective)
+    result = find(problem, device=target, batch_invariant=batch_invariant)
     for warning in lookups.warnings_of(result, target, objective):
         click.echo(f"warning: {warning}", err=True)
     if (changed := lookups.other_tools(result)) is not None:
         click.echo(f"note: it was measured with {changed}", err=True)
-    overall = lookups.best_of_all(result)
-    if json:
-        show_json(record.to_json(result, objective, overall))
-    else:
-        show(record.render(result, objective, overall))
+    shown = result, objective, lookups.best_of_all(result)
+    show_json(record.to_json(*shown)) if json else show(record.render(*shown))
 
 
 # Why it won
@@ -268,40 +262,24 @@ def _found(problem: Problem, device: str | None, family: str | None) -> Trials:
 # User kernels
 
 
-def _kernels(name: str, device: str | None) -> list[KernelRecord]:
-    """The records of a user kernel.
-
-    Raises:
-        NotFoundError: if there is none.
-    """
-    from autotune import settings
-    from autotune.records import KernelRecord, Store
-    from autotune.report.selection import selected
-
-    selections = selected((name.strip(),), device, Store(settings.cache_dir())).records
-    return [record for record in selections if isinstance(record, KernelRecord)]
-
-
 def _show_kernels(
-    records: Sequence[KernelRecord],
-    why: bool,
-    trials: bool,
-    top: int | None,
-    csv: bool,
-    json: bool,
+    name: str, device: str | None, why: bool, trials: bool, top: int | None, csv: bool, json: bool
 ) -> None:
     """Shows the records of a user kernel, their trials, or why their best entries won."""
     from autotune import settings
-    from autotune.records import codec
+    from autotune.records import KernelRecord, Store, codec
     from autotune.report.explanation import why_it_won
     from autotune.report.record import render
+    from autotune.report.selection import selected
     from autotune.report.trials import of_record
 
+    root = settings.cache_dir()
+    found = selected((name.strip(),), device, Store(root)).records
+    records = [record for record in found if isinstance(record, KernelRecord)]
     if trials:
         if len(records) > 1 and (csv or json):
             calls = ", ".join(record.title for record in records)
             raise UsageError(f"several records: {calls}; give a call, or --device")
-        root = settings.cache_dir()
         _show_trials([of_record(record, root) for record in records], top, csv, json)
         return
     reasons = [why_it_won(record.entries, record.best) for record in records]
@@ -357,19 +335,13 @@ def check(
         )
     problems = problems_of(shapes)
     checks = _checked(against, problems, device or DEFAULT, objective)
-    if json:
-        show_json(cache.checks_json(checks, least))
-    else:
-        show(cache.checks_table(checks, least))
+    show_json(cache.checks_json(checks, least)) if json else show(cache.checks_table(checks, least))
     if any(result.ratio < least for result in checks):
         raise click.exceptions.Exit(1)
 
 
 def _checked(
-    against: Path,
-    problems: Sequence[Problem],
-    device: str,
-    objective: Objective,
+    against: Path, problems: Sequence[Problem], device: str, objective: Objective
 ) -> list[TimeCheck]:
     """Measures today's kernels and compares their times with a bundle's."""
     from autotune import settings

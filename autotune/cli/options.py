@@ -123,7 +123,6 @@ def complete_formats(_: str) -> Iterable[str]:
 
 Verb = TypeVar("Verb", bound=Callable[..., Any])
 
-
 _KERNEL = re.compile(r"\s*[A-Za-z_]")
 """The start of a user kernel's name; shapes start with a number."""
 
@@ -212,11 +211,7 @@ def _first_sentence(command: click.Command) -> str:
 
 
 def shape_argument(
-    metavar: str,
-    text: str,
-    *,
-    shell_complete: Completer = complete_problems,
-    **attributes: Any,
+    metavar: str, text: str, *, shell_complete: Completer = complete_problems, **attributes: Any
 ) -> Callable[[Verb], Verb]:
     """A positional argument for shapes; by default it completes recorded problems and the words of
     their texts."""
@@ -292,17 +287,13 @@ device_option = click.option(
     help="Device, such as gpu, replay:h100 or h100; see `autotune help devices`.  [default: gpu]",
 )
 
-
 objective_option = objective_choice("What chooses the kernel", default="hot")
-
 
 batch_invariant_option = click.option(
     "--batch-invariant", is_flag=True, help="Answer from batch-invariant ranges alone."
 )
 
-
 json_option = click.option("--json", is_flag=True, help="Print JSON.")
-
 
 hidden_device_option = click.option(
     "--device", metavar="NAME|FILE", hidden=True, shell_complete=complete_devices

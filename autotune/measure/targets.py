@@ -13,14 +13,7 @@ from autotune.cuda.program import source_hashes
 from autotune.device import Device, SmLimits, sm_named
 from autotune.errors import DeviceError, MissingError, ProblemError, RunnerError, UsageError
 from autotune.measure import devices
-from autotune.measure.devices import (
-    DEFAULT,
-    DeviceLike,
-    LocalGpu,
-    Replayed,
-    local_gpu,
-    source_of,
-)
+from autotune.measure.devices import DEFAULT, DeviceLike, LocalGpu, Replayed, local_gpu, source_of
 from autotune.measure.recording import Origin
 from autotune.measure.runner import Runner
 from autotune.problem import Problem
