@@ -75,7 +75,7 @@ def place_of(
     if order is None:
         order = choose_order(span, resolved, opener, options)
     references = _references(span, order, resolved, records, option(opener.device))
-    return RangePlace(opener, store, order, references)
+    return RangePlace(resolved, opener, store, order, references)
 
 
 @dataclass(frozen=True)
@@ -151,7 +151,7 @@ def choose_order(span: Span, resolved: Device, opener: TargetOpener, options: Se
         )
     if len(forecasts) == 1 or not targets.measures(opener.device):
         return forecasts[0].order
-    return _raced(forecasts, span, opener, options)
+    return _raced(forecasts, span, resolved, opener, options)
 
 
 def probes(span: Span) -> tuple[int, ...]:
@@ -205,12 +205,16 @@ def _forecast(
 
 
 def _raced(
-    forecasts: list[OrderForecast], span: Span, opener: TargetOpener, options: Search
+    forecasts: list[OrderForecast],
+    span: Span,
+    device: Device,
+    opener: TargetOpener,
+    options: Search,
 ) -> str:
     """The order whose best configurations are the fastest, by the geometric mean."""
     logs = {forecast.order: 0.0 for forecast in forecasts}
     with files.temporary_folder() as folder:  # these races are not recorded
-        place = RangePlace(opener, Store(folder))
+        place = RangePlace(device, opener, Store(folder))
         for size in forecasts[0].best:
             problem = span.at(size)
             configs = tuple(config for forecast in forecasts for config in forecast.best[size])
@@ -247,21 +251,18 @@ class RangePlace:
     """The device, store and options with which the problems of a range are tuned.
 
     Attributes:
+        device: the device's properties.
         opener: opener of the targets that measure them.
         store: store of the records.
         order: the order of summation; None for any.
         references: configurations of the order whose rows all others have to compute.
     """
 
+    device: Device
     opener: TargetOpener
     store: Store
     order: str | None = None
     references: tuple[Config, ...] = ()
-
-    @cached_property
-    def device(self) -> Device:
-        """The device's properties."""
-        return targets.resolve(self.opener.device)
 
     def search(self, problem: Problem, options: Search, observer: Observer | None) -> Record:
         """Searches the order; quick options race its most promising configurations."""
@@ -338,35 +339,29 @@ class _CheckedRunner:
         return self._runner.energies([*map(self._compared, candidates)])
 
 
+@dataclass(frozen=True)
 class RowChecks:
     """Row checks of a run, which compare every candidate with the reference.
 
     Each candidate gets other rows: 1 to 200 of them, at either end of C. What a launch of these
     rows alone computes does not depend on the rows beside them. So no two candidates of different
     M that pass can differ in the rows that they share.
+
+    Attributes:
+        runner: measures the candidates.
+        problem: its problem.
+        order: the order of summation.
+        references: configurations of that order for some number of rows; the first one that
+            compiles is the reference.
+        compile: makes a program of a template for an architecture.
     """
 
-    def __init__(
-        self,
-        runner: Runner,
-        problem: Problem,
-        order: str,
-        references: Sequence[Config],
-        compile: Compile,
-    ) -> None:
-        """Checks nothing yet.
-
-        Args:
-            runner: measures the candidates.
-            problem: its problem.
-            order: the order of summation.
-            references: configurations of that order for some number of rows; the first one that
-                compiles is the reference.
-            compile: makes a program of a template for an architecture.
-        """
-        self._runner, self._problem, self._compile = runner, problem, compile
-        self._order, self._references = order, references
-        self._prepared: dict[int, Candidate] = {}
+    runner: Runner
+    problem: Problem
+    order: str
+    references: Sequence[Config]
+    compile: Compile
+    _prepared: dict[int, Candidate] = field(default_factory=dict, init=False)
 
     def compared(self, candidate: Candidate) -> Candidate:
         """The candidate with the rows that it has to compute as the reference does.
@@ -384,31 +379,32 @@ class RowChecks:
             if isinstance(prepared, Failure):
                 raise AutotuneError(f"{reference} computes no {rows} rows: {prepared.reason}")
             self._prepared[rows] = prepared
-        last = (self._problem.m - rows) // START * START
+        last = (self.problem.m - rows) // START * START
         first = last if number // len(counts) % 2 else 0
         return replace(candidate, rows=RowReference(first, rows, self._prepared[rows]))
 
     @cached_property
     def _reference(self) -> tuple[Config, list[int]]:
         """The reference, and the numbers of rows that it can compute here."""
-        for config in self._references:
+        for config in self.references:
             counts = self._counts(config)
             if not counts or isinstance(self._launch(config, counts[0]), Candidate):
                 return config, counts
-        raise AutotuneError(f"none of {len(self._references)} references of rows compiles")
+        raise AutotuneError(f"none of {len(self.references)} references of rows compiles")
 
     def _counts(self, config: Config) -> list[int]:
+        m = self.problem.m
         # Scales of blocks lie by M, so that fewer rows would read others.
-        wanted = (self._problem.m,) if self._problem.scale == "block" else (*ROWS, self._problem.m)
+        wanted = (m,) if self.problem.scale == "block" else (*ROWS, m)
         return [
             rows
             for rows in dict.fromkeys(wanted)
-            if rows <= min(self._problem.m, ROWS[-1])
-            and legality(replace(self._problem, m=rows), self._runner.device, self._order)(config)
+            if rows <= min(m, ROWS[-1])
+            and legality(replace(self.problem, m=rows), self.runner.device, self.order)(config)
         ]
 
     def _launch(self, config: Config, rows: int) -> Candidate | Failure:
         """A configuration on a number of rows."""
-        few = replace(self._problem, m=rows)
-        plan = registry.plan(config, few, Alignment.dense(self._problem))
-        return prepare(plan, self._runner, self._compile)
+        few = replace(self.problem, m=rows)
+        plan = registry.plan(config, few, Alignment.dense(self.problem))
+        return prepare(plan, self.runner, self.compile)

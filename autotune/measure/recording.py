@@ -112,21 +112,12 @@ class Recording:
             AutotuneError: if it is broken, of another schema or of a user kernel.
         """
         with _reading(path) as data:
-            return cls.loads(data)
-
-    @classmethod
-    def loads(cls, data: bytes) -> Recording:
-        """The recording in the bytes of a file.
-
-        Raises:
-            ValueError: if they are anything but a recording of this schema.
-        """
-        document = _parsed(data)
-        if "call" in document:
-            raise ValueError("it is of a user kernel; give it to `tune_kernel`")
-        written = convert(document, _RecordingFields, "recording")
-        device, rows = written.device_and_rows()
-        problem = Problem.parse(written.problem)
+            document = _parsed(data)
+            if "call" in document:
+                raise ValueError("it is of a user kernel; give it to `tune_kernel`")
+            written = convert(document, _RecordingFields, "recording")
+            device, rows = written.device_and_rows()
+            problem = Problem.parse(written.problem)
         return cls(problem, device, written.origin, written.date, written.baseline, rows)
 
 
@@ -284,8 +275,7 @@ def device_in(path: Path) -> Device:
     """
     file = path
     if path.is_dir():
-        files = _files(path)
-        if not files:
+        if not (files := _files(path)):
             raise NotFoundError(f"{path} has no recordings, which end with {SUFFIX}")
         file = files[0]
     with _reading(file) as data:
@@ -355,18 +345,14 @@ def _columns_of(rows: Iterable[SweepRow]) -> dict[str, dict[str, Any]]:
 
 def _columns(group: Sequence[SweepRow]) -> dict[str, Any]:
     """The rows of a family, by column."""
-    names = [name for name, _ in group[0].config.params]
-    columns = {
+    params = {name: [row.config.values[name] for row in group] for name in group[0].config.values}
+    cells = {
         name: [_cell(row, part, name) for row in group]
-        for part, names_ in _COLUMNS.items()
-        for name in names_
+        for part, columns in _COLUMNS.items()
+        for name in columns
     }
-    for name in RARE_FIELDS:
-        if not any(columns[name]):
-            del columns[name]
-    return {
-        "params": {name: [row.config.values[name] for row in group] for name in names}
-    } | columns
+    kept = {name: cells[name] for name in cells if name not in RARE_FIELDS or any(cells[name])}
+    return {"params": params} | kept
 
 
 def _cell(row: SweepRow, part: type[Any], name: str) -> Any:
@@ -408,9 +394,9 @@ def _row(config: Config, cells: Mapping[str, Any]) -> SweepRow:
     unused = failed if cells["stage"] is None else measured
     if any(value is not None for value in unused.values()):
         raise ValueError(f"both measured and failed: {shown(cells)}")
-    outcome: Measurement | Failure
-    if cells["stage"] is None:
-        outcome = convert(measured, Measurement, "measurement")
-    else:
-        outcome = convert(failed, Failure, "failure")
+    outcome: Measurement | Failure = (
+        convert(measured, Measurement, "measurement")
+        if cells["stage"] is None
+        else convert(failed, Failure, "failure")
+    )
     return SweepRow(config, convert(resources, Resources, "resources"), outcome)
