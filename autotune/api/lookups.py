@@ -51,7 +51,13 @@ def best(
     if batch_invariant:
         if family != AUTO:
             raise UsageError("a batch-invariant range takes no family; leave either out")
-        return _ordered(asked, resolved, device)
+        answer = invariant.required(asked, resolved, _records(), option=option(device))
+        if answer.record is None or answer.record.problem != asked:
+            raise NotFoundError(
+                f"{asked} is not a tuned size of its batch-invariant range on {resolved.name}; "
+                f"`autotune best {asked} --batch-invariant{option(device)}` says what runs"
+            )
+        return answer.record
     families_of(family, asked)  # to refuse unknown ones
     record = _loaded(asked, resolved, family)
     if record is None:
@@ -69,17 +75,6 @@ def best_of_all(result: Record | Answer) -> Record | None:
     if not isinstance(result, FamilyRecord):
         return None
     return _loaded(result.problem, result.device, AUTO)
-
-
-def _ordered(problem: Problem, resolved: Device, device: DeviceLike) -> Record:
-    """The record of a tuned size of a batch-invariant range."""
-    answer = invariant.required(problem, resolved, _records(), option=option(device))
-    if answer.record is None or answer.record.problem != problem:
-        raise NotFoundError(
-            f"{problem} is not a tuned size of its batch-invariant range on {resolved.name}; "
-            f"`autotune best {problem} --batch-invariant{option(device)}` says what runs"
-        )
-    return answer.record
 
 
 def _records() -> Records:

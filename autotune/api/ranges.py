@@ -74,11 +74,7 @@ def tune(
     batch_invariant: bool = False,
 ) -> Range:
     """Tunes as few sizes of a range as keep the expected loss small, and records which tuned size
-    serves which others: `autotune.tune` of a range with its arguments decoded. The ends are
-    searched; sizes between are raced.
-
-    Sizes with a record are not tuned again. The range is recorded after each size, so that an
-    interrupt loses none and a second call continues.
+    serves which others: `autotune.tune` of a range with its arguments decoded.
 
     Args:
         span: the range.
@@ -183,8 +179,12 @@ def cover(
             losses = expected(span, device, *evidence, objective, order)
             covered = _range(span, device, tuned, losses, objective, family, order)
             ranges.save(store.root, covered)
-        sizes = _worst(losses) if covered.loss > loss else _between(span, tuned) if race else []
-        pending = sizes if clock.goes_on else []
+        if not clock.goes_on:
+            break
+        if covered.loss > loss:
+            pending = [max(losses, key=lambda probe: (min(losses[probe].values()), probe))]
+        elif race:
+            pending = _between(span, tuned)
     if covered.loss > loss:
         warnings.warn(
             f"{covered}: the budget was over at an expected loss of {covered.loss:.1%}, above "
@@ -224,11 +224,6 @@ class _Clock:
     def goes_on(self) -> bool:
         """Whether another probe and its comparison still fit into the budget."""
         return monotonic() + 2 * self._kept_s < self._deadline
-
-
-def _worst(losses: Mapping[int, Mapping[int, float]]) -> list[int]:
-    """The probe with the largest expected loss."""
-    return [max(losses, key=lambda probe: (min(losses[probe].values()), probe))]
 
 
 def _between(span: Span, tuned: Collection[int]) -> list[int]:

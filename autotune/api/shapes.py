@@ -167,14 +167,12 @@ def tune_shapes(
     *,
     progress: ProgressLike = False,
 ) -> ShapesReport:
-    """Tunes shapes one after the other under one budget, which goes where it is expected to save
-    most: `autotune.tune` of several shapes with its arguments decoded.
+    """Tunes shapes one after the other under one budget: `autotune.tune` of several shapes with
+    its arguments decoded.
 
-    A shape's weight is how often it runs, times its time, times the loss that is expected against
-    full tuning: 10 % without a record, less after each second of search. A shape whose loss is
-    expected to be below 0.5 % is not searched, and none that is recorded is raced. Each search is
-    recorded as it ends, so that an interrupt loses none, and a second call goes on where the first
-    ended.
+    The loss of a shape without a record is expected to be 10 %, and falls with each second of
+    search. None that is recorded is raced. Each search is recorded as it ends, so that an interrupt
+    loses none, and a second call goes on where the first ended.
 
     Args:
         shapes: number of runs of each shape.
@@ -186,9 +184,7 @@ def tune_shapes(
 
     Raises:
         UsageError: for an unknown device, an energy, or several devices and a race.
-        MissingError: without a GPU, a driver or a compiler, where they are needed.
-        CacheError: if the cache directory cannot be written.
-        BudgetError: if the budget was over before any shape was tuned.
+        AutotuneError: as `autotune.tune`.
     """
     require_time(options, "tuning several shapes")
     if options.quick and devices is not None:

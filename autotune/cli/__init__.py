@@ -8,7 +8,6 @@ import sys
 import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
-from typing import TextIO
 
 import click
 from click.shell_completion import shell_complete
@@ -142,13 +141,5 @@ def _print_record(record: object) -> None:
     print(codec.dumps(record).decode())
 
 
-def _show_warning(
-    message: Warning | str,
-    category: type[Warning],
-    filename: str,
-    lineno: int,
-    file: TextIO | None = None,
-    line: str | None = None,
-) -> None:
-    del category, filename, lineno, line
-    show_line(f"warning: {message}", file or sys.stderr)
+def _show_warning(message: Warning | str, *_: object, **__: object) -> None:
+    show_line(f"warning: {message}", sys.stderr)

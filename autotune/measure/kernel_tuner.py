@@ -105,7 +105,7 @@ def read(data: bytes, name: str) -> KernelTunerFile | None:
     else:
         return None
     kernel = (re.findall(r"[A-Za-z_]\w*", named.partition("<")[0]) or ["kernel"])[-1]
-    rows = tuple(_row(kernel, *tried) for tried in configs if tried[1] is not None)
+    rows = tuple(_row(kernel, values, made) for values, made in configs if made is not None)
     if len({frozenset(config.values) for config, _, _ in rows}) > 1:
         raise ValueError("its configurations have different parameters")
     if not any(isinstance(outcome, Measurement) for _, _, outcome in rows):
@@ -180,10 +180,9 @@ def _measured(times: Any, factor: float) -> Outcome:
     return Measurement(estimate.median, estimate.spread, estimate.samples)
 
 
-def _row(kernel: str, parameters: Mapping[str, Any], outcome: Outcome | None) -> Row:
+def _row(kernel: str, parameters: Mapping[str, Any], outcome: Outcome) -> Row:
     """The row of a configuration. Registers and shared memory are unknown, and so are threads but
     for parameters of Kernel Tuner's names."""
-    assert outcome is not None
     for name, value in parameters.items():
         number = isinstance(value, int | float) and abs(value) < 1e15
         if not number and not isinstance(value, str):

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import gzip
 import json
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass, fields
 from hashlib import sha256
@@ -290,13 +290,16 @@ def _files(folder: Path) -> list[Path]:
 
 def _document(recording: Recording | KernelRecording, **subject: Any) -> dict[str, Any]:
     """A recording as JSON data; `subject` says what was recorded."""
+    families: dict[str, list[SweepRow]] = {}
+    for row in recording.rows:
+        families.setdefault(row.config.family, []).append(row)
     return {
         "schema": SCHEMA,
         **subject,
         "device": recording.device.to_json(),
         "origin": asdict(recording.origin),
         "date": recording.date,
-        "families": _columns_of(recording.rows),
+        "families": {family: _columns(group) for family, group in families.items()},
     }
 
 
@@ -335,16 +338,8 @@ def _reading(path: Path, kind: str = "recording that can be used") -> Iterator[b
         raise AutotuneError(f"{path}: not a {kind}: {error}") from error
 
 
-def _columns_of(rows: Iterable[SweepRow]) -> dict[str, dict[str, Any]]:
-    """The rows of each family, by column; a column that does not apply to a row holds None."""
-    families: dict[str, list[SweepRow]] = {}
-    for row in rows:
-        families.setdefault(row.config.family, []).append(row)
-    return {family: _columns(group) for family, group in families.items()}
-
-
 def _columns(group: Sequence[SweepRow]) -> dict[str, Any]:
-    """The rows of a family, by column."""
+    """The rows of a family, by column; a column that does not apply to a row holds None."""
     params = {name: [row.config.values[name] for row in group] for name in group[0].config.values}
     cells = {
         name: [_cell(row, part, name) for row in group]

@@ -54,9 +54,6 @@ class TargetOpener:
     """Opens the target of one problem after the other. Runners that can switch to the next problem
     stay open: their processes take longer to start than a race takes. Close it after use.
 
-    Attributes:
-        device: device that measures problems.
-
     Args:
         device: device that measures problems.
         numbers: several GPUs of this machine in place of `device`, also as text such as `0,1`, or
@@ -203,13 +200,13 @@ class TargetOpener:
 
 
 @contextmanager
-def opened(problem: Problem, device: DeviceLike = DEFAULT, *, seed: int = 0) -> Iterator[Target]:
-    """The target of a problem on a device; `seed` is that of a recording's noise.
+def opened(problem: Problem, device: DeviceLike = DEFAULT) -> Iterator[Target]:
+    """The target of a problem on a device.
 
     Raises:
         AutotuneError: as `TargetOpener.starting`.
     """
-    with TargetOpener(device, seed=seed) as opener:
+    with TargetOpener(device) as opener:
         yield opener.target(problem)
 
 
