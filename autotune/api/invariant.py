@@ -61,7 +61,7 @@ START = 16
 def place_of(
     span: Span, resolved: Device, opener: TargetOpener, store: Store, options: Search
 ) -> RangePlace:
-    """Where a range of M is tuned in one order of summation.
+    """The place that tunes a range of M in one order of summation.
 
     The order is that of an earlier range of the same N, K, precision and layout. Without one, the
     orders that the cost model expects most of are raced at several M, and the best geometric mean

@@ -13,7 +13,7 @@ import click
 from click.shell_completion import shell_complete
 
 from autotune import settings
-from autotune.cli import cache, device, export, lookup, report, topics, tuning
+from autotune.cli import cache, device, export, lookup, topics, tuning
 from autotune.cli.options import Interrupted, VerbGroup, show_line
 from autotune.errors import AutotuneError, UnsavedError
 from autotune.version import __version__
@@ -26,7 +26,7 @@ COMPLETE = "_AUTOTUNE_COMPLETE"
 VERBS: dict[str, tuple[click.Command, ...]] = {
     "Tune and use": (tuning.tune, lookup.best, export.export),
     "Understand": (
-        report.report,
+        export.report,
         tuning.ladder,
         device.occupancy,
         device.explore,

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping
-from contextlib import suppress
 from operator import index
 from typing import TYPE_CHECKING, Final, Literal, SupportsIndex, TypedDict, cast, get_args
 
@@ -304,28 +303,6 @@ def _field(part: str) -> tuple[str, str]:
             f"unknown {part!r} after the shape; give {words}, batch=8, scale=row, e5m2=b or out=f32"
         )
     return _FIELDS[word], COMPUTE_ALIASES.get(word, word)
-
-
-def continued(begun: str) -> list[str]:
-    """The texts that `begun` becomes when its last word is finished; none without a colon.
-
-    Fields that the text states already are left out.
-    """
-    head, colon, last = begun.rpartition(":")
-    if not colon:
-        return []
-    stated = set()
-    for part in head.lower().split(":")[1:]:
-        with suppress(ProblemError):
-            stated.add(_field(part)[0])
-    words = {word: name for word, name in _FIELDS.items() if word not in COMPUTE_ALIASES}
-    words |= {f"{label}={word}": name for label, name in _NAMES.items() for word in VALUES[name]}
-    words["batch="] = "batch"
-    return [
-        f"{head}:{word}"
-        for word, name in words.items()
-        if name not in stated and word.startswith(last.lower())
-    ]
 
 
 def whole_size(name: str, size: object, largest: int = LARGEST_DIMENSION) -> int:
