@@ -29,7 +29,6 @@ from autotune.errors import UsageError
 
 if TYPE_CHECKING:
     from autotune.records import Store, TuningRecord
-    from autotune.records.inventory import ChangedRecord, Item
     from autotune.records.ranges import Range
     from autotune.tuning.retiming import Retimed
 
@@ -325,6 +324,7 @@ def verify(retime: bool, top: int, device: str | None, json: bool) -> None:
     """
     from autotune.cuda import compiler
     from autotune.measure import devices, targets
+    from autotune.records import Record
     from autotune.records.inventory import renewed, scan, verification
     from autotune.records.stamping import stamp
     from autotune.report import cache
@@ -334,7 +334,8 @@ def verify(retime: bool, top: int, device: str | None, json: bool) -> None:
     slug = targets.resolve(device or devices.DEFAULT).slug if retime else _slug_of(store, device)
     count, broken, changed = verification(scan(store.root, thorough=True), today, slug)
     stale_records = [row.record for row in changed if row.stale]
-    stamped = stamp(stale_records, today, store, partial(compiler.compile, cache=store.root))
+    compiled = partial(compiler.compile, cache=store.root)
+    stamped = stamp(stale_records, today, store, compiled)
     changed = renewed(changed, stamped, today)
     if not json:
         if broken:
@@ -345,7 +346,16 @@ def verify(retime: bool, top: int, device: str | None, json: bool) -> None:
         stale_count = sum(row.stale for row in changed)
         same = f", {len(stamped)} stamped (same machine code)" if stamped else ""
         print(f"{count} files: {len(broken)} broken, {stale_count} stale records{same}")
-    retimed = _retimed(store, changed, device, top, quiet=json) if retime else []
+    retimed: list[Retimed] = []
+    if retime:
+        from autotune.tuning import retiming
+
+        records = [row.record for row in changed if isinstance(row.record, Record)]
+        opened = partial(targets.opened, device=device or devices.DEFAULT)
+        for result in retiming.retime(records, opened, store, compiled, top=top):
+            retimed.append(result)
+            if not json:
+                show_line(cache.outcome(result))
     if json:
         show_json(cache.verification_json(count, broken, changed, retimed, len(stamped)))
     if broken or any(result.trouble for result in retimed):
@@ -395,8 +405,11 @@ def prune(
         unneeded = inventory.older(unneeded, age)
     size = sum(item.size for item in unneeded) if dry_run else inventory.delete(unneeded)
     gone = {item.path for item in unneeded}
-    rest = [item for item in items if item.path not in gone] if mend else []
-    mended = _mended(rest, slug, age, dry_run)
+    faults = [item for item in items if item.fault is not None and item.path not in gone]
+    to_mend = [item for item in faults if mend and slug in (None, item.path.parent.name)]
+    if age is not None:
+        to_mend = inventory.older(to_mend, age)
+    mended = {str(item.path): "to mend" if dry_run else inventory.mend(item) for item in to_mend}
     if json:
         paths = [str(item.path) for item in unneeded]
         also = {"mended": mended} if mend else {}
@@ -405,39 +418,6 @@ def prune(
     for path, done in mended.items():
         show_line(f"{path}: {done}")
     print(f"{len(unneeded)} files, {size:,} bytes {'to delete' if dry_run else 'deleted'}")
-
-
-def _mended(
-    items: Sequence[Item], slug: str | None, age: float | None, dry_run: bool
-) -> dict[str, str]:
-    """A line for each broken file and its repair."""
-    from autotune.records import inventory
-
-    faults = [item for item in items if item.fault is not None]
-    chosen = [item for item in faults if slug in (None, item.path.parent.name)]
-    chosen = chosen if age is None else inventory.older(chosen, age)
-    return {str(item.path): "to mend" if dry_run else inventory.mend(item) for item in chosen}
-
-
-def _retimed(
-    store: Store, changed: Sequence[ChangedRecord], device: str | None, top: int, *, quiet: bool
-) -> list[Retimed]:
-    """Times the records of problems again and prints each result."""
-    from autotune.cuda import compiler
-    from autotune.measure import devices, targets
-    from autotune.records import Record
-    from autotune.report import cache
-    from autotune.tuning.retiming import retime
-
-    records = [row.record for row in changed if isinstance(row.record, Record)]
-    opened = partial(targets.opened, device=device or devices.DEFAULT)
-    compiled = partial(compiler.compile, cache=store.root)
-    retimed = []
-    for result in retime(records, opened, store, compiled, top=top):
-        retimed.append(result)
-        if not quiet:
-            show_line(cache.outcome(result))
-    return retimed
 
 
 def _opened_store() -> Store:

@@ -41,7 +41,6 @@ if TYPE_CHECKING:
     from autotune.records import Record
     from autotune.report.explanation import Explanation
     from autotune.report.trials import Trials
-    from autotune.tuning.retiming import TimeCheck
 
 
 TOP = 20
@@ -183,23 +182,18 @@ def _show_why(
 
     answer = lookups.choose(problem, device=device or DEFAULT, objective=objective)
     winner = explanation.explain(answer.config, answer)
-    variant, added = _variant(text, answer, compiled) if text else (None, {})
+    variant: Explanation | None = None
+    added: Mapping[str, Value] = {}
+    if text:
+        config, added = explanation.completed(text, answer)
+        variant = explanation.explain(config, answer)
+        if compiled and variant.fit is not None:
+            resources = _compiled(config, answer.problem, answer.device)
+            variant = explanation.explain(config, answer, resources)
     if json:
         show_json(explanation.to_json(answer, winner, variant))
     else:
         show(explanation.render(answer, winner, variant, added, rules=rules))
-
-
-def _variant(text: str, answer: Answer, compiled: bool) -> tuple[Explanation, Mapping[str, Value]]:
-    """The explanation of a configuration, and the parameters that its text leaves open."""
-    from autotune.report import explanation
-
-    config, added = explanation.completed(text, answer)
-    variant = explanation.explain(config, answer)
-    if compiled and variant.fit is not None:
-        resources = _compiled(config, answer.problem, answer.device)
-        variant = explanation.explain(config, answer, resources)
-    return variant, added
 
 
 def _compiled(config: Config, problem: Problem, device: Device) -> Resources:
@@ -322,9 +316,14 @@ def check(
     json: bool,
 ) -> None:
     """Measure what would run and compare it with a bundle; exit status 1 if it is too slow."""
-    from autotune.measure.devices import DEFAULT
+    from autotune import settings
+    from autotune.api import lookups
+    from autotune.cuda import compiler
+    from autotune.measure import devices, targets
     from autotune.problem import problems_of
+    from autotune.records import Record, exchange
     from autotune.report import cache
+    from autotune.tuning import retiming
 
     if against is None or not 0 < least < float("inf"):
         raise UsageError("give --against BUNDLE, and a --min above 0, such as 0.95")
@@ -333,28 +332,13 @@ def check(
             f"{kernels[0]}: a bundle has no times of user kernels; give shapes, or run "
             "`autotune tune SPEC.py` again"
         )
-    problems = problems_of(shapes)
-    checks = _checked(against, problems, device or DEFAULT, objective)
+    problems, target = problems_of(shapes), device or devices.DEFAULT
+    records = [item for item in exchange.read(against) if isinstance(item, Record)]
+    times = retiming.references(records, problems, targets.resolve(target), objective)
+    opened = partial(targets.opened, device=target)
+    chosen = partial(lookups.choose, device=target, objective=objective)
+    build = partial(compiler.compile, cache=settings.cache_dir())
+    checks = [*retiming.check(times, opened, chosen, build, objective)]
     show_json(cache.checks_json(checks, least)) if json else show(cache.checks_table(checks, least))
     if any(result.ratio < least for result in checks):
         raise click.exceptions.Exit(1)
-
-
-def _checked(
-    against: Path, problems: Sequence[Problem], device: str, objective: Objective
-) -> list[TimeCheck]:
-    """Measures today's kernels and compares their times with a bundle's."""
-    from autotune import settings
-    from autotune.api import lookups
-    from autotune.cuda import compiler
-    from autotune.measure import targets
-    from autotune.records import Record, exchange
-    from autotune.tuning import retiming
-
-    records = [item for item in exchange.read(against) if isinstance(item, Record)]
-    resolved = targets.resolve(device)
-    times = retiming.references(records, problems, resolved, objective)
-    opened = partial(targets.opened, device=device)
-    chosen = partial(lookups.choose, device=device, objective=objective)
-    build = partial(compiler.compile, cache=settings.cache_dir())
-    return [*retiming.check(times, opened, chosen, build, objective)]

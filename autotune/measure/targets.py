@@ -268,10 +268,7 @@ def measuring(device: DeviceLike, tunable: str) -> tuple[int, Device]:
     source = source_of(device)
     if isinstance(source, Replayed):
         raise DeviceError(f"{device} holds times of GEMMs, none of {tunable}; give `gpu`")
-    if isinstance(source, LocalGpu):
-        index: int | None = source.index
-    else:
-        index = devices.present(source)
+    index = source.index if isinstance(source, LocalGpu) else devices.present(source)
     if index is None:
         raise MissingError(
             f"{tunable}: {resolve(device).name} is not in this machine, and the time of a "
