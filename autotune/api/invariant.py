@@ -308,12 +308,8 @@ class RangePlace:
 
 
 def checked(runner: Runner, compared: Callable[[Candidate], Candidate]) -> Runner:
-    """The runner, which has every candidate compared with a reference.
-
-    Args:
-        runner: the runner.
-        compared: adds the rows to a candidate that it has to compute as the reference does.
-    """
+    """The runner; `compared` adds the rows to each candidate that it has to compute as a reference
+    does."""
     return cast("Runner", _CheckedRunner(runner, compared))
 
 

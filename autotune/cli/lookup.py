@@ -130,8 +130,8 @@ def best(
     elif why:
         _show_why(problem, config, device, objective, rules, compiled, json)
     else:
-        alone = exact or family is not None, family, batch_invariant
-        _show_best(problem, device, objective, *alone, json)
+        recorded = exact or family is not None
+        _show_best(problem, device, objective, recorded, family, batch_invariant, json)
 
 
 def _show_best(

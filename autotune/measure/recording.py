@@ -112,12 +112,21 @@ class Recording:
             AutotuneError: if it is broken, of another schema or of a user kernel.
         """
         with _reading(path) as data:
-            document = _parsed(data)
-            if "call" in document:
-                raise ValueError("it is of a user kernel; give it to `tune_kernel`")
-            written = convert(document, _RecordingFields, "recording")
-            device, rows = written.device_and_rows()
-            problem = Problem.parse(written.problem)
+            return cls.loads(data)
+
+    @classmethod
+    def loads(cls, data: bytes) -> Recording:
+        """The recording in the bytes of a file.
+
+        Raises:
+            ValueError: if they are anything but a recording of this schema.
+        """
+        document = _parsed(data)
+        if "call" in document:
+            raise ValueError("it is of a user kernel; give it to `tune_kernel`")
+        written = convert(document, _RecordingFields, "recording")
+        device, rows = written.device_and_rows()
+        problem = Problem.parse(written.problem)
         return cls(problem, device, written.origin, written.date, written.baseline, rows)
 
 
