@@ -83,7 +83,6 @@ __all__ = [
     "warmup",
 ]
 
-
 # The module of each name.
 _HOMES = {
     "Compilation": "user_kernels.source",
@@ -117,7 +116,6 @@ _HOMES = {
     "tune_kernel": "api.kernels",
     "warmup": "api.matmul",
 }
-
 
 # Names that are modules. `torch` is not in `__all__`, as PyTorch may not be installed.
 _MODULES = {

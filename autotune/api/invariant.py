@@ -10,19 +10,17 @@ from itertools import islice
 from typing import Any, cast
 from zlib import crc32
 
-from autotune import files, settings
-from autotune.api.ranges import LOSS, cover
+from autotune import files
 from autotune.cuda import compiler
 from autotune.device import Device
-from autotune.errors import AutotuneError, NotFoundError, UsageError
+from autotune.errors import AutotuneError, NotFoundError
 from autotune.families import registry
 from autotune.families.config import Config
 from autotune.families.plan import Alignment
-from autotune.families.registry import AUTO
 from autotune.lookup.batch_invariant import order_recorded, ordered_by_time, outside_order
 from autotune.lookup.promising import RACED, Contenders
 from autotune.measure import targets
-from autotune.measure.devices import DEFAULT, DeviceLike, option
+from autotune.measure.devices import option
 from autotune.measure.measurement import Energy, Evidence, Failure, Measurement
 from autotune.measure.objective import HOT, BestTimes, Objective
 from autotune.measure.runner import Candidate, RowReference, Runner
@@ -33,7 +31,6 @@ from autotune.model.space import Space, feasible, sample
 from autotune.problem import Problem
 from autotune.problem.arguments import Span
 from autotune.records import Entry, FamilyRecord, Provenance, Record, Records, Store
-from autotune.records.ranges import Range
 from autotune.records.record import order_slug
 from autotune.settings import cache_dir
 from autotune.tuning import loop
@@ -45,75 +42,40 @@ from autotune.tuning.tunable import GemmTunable, QuickTunable
 RACED_ORDERS, RACED_CONFIGS = 3, 3
 """Orders that are raced, and configurations of each, at each of the probes."""
 
-
 PROBES = 4
 """Sizes at which orders are compared: both ends of a span, and the rest between."""
-
 
 LEADERS = 3
 """Orders of a probe that are compared at the others."""
 
-
 SLOWEST = 1.6
 """Factor of the best time at a probe from which an order is given up, if others are left."""
 
-
 ROWS = (1, 2, 3, 4, 5, 7, 8, 9, 15, 16, 17, 24, 31, 32, 33, 48, 63, 64, 65, 96, 127, 128, 129, 200)
 """Rows that a reference computes: around the sides of tiles and of instructions."""
-
 
 START = 16
 """Rows start at a multiple of this, so that their operands are as aligned as C's."""
 
 
-Observed = Callable[[Problem], Observer | None]
-
-
-def tune(
-    span: Span,
-    options: Search,
-    *,
-    device: DeviceLike = DEFAULT,
-    family: str = AUTO,
-    loss: float = LOSS,
-    observed: Observed = lambda _: None,
-) -> Range:
-    """Tunes a range of M in one order of summation.
+def place_of(
+    span: Span, resolved: Device, opener: TargetOpener, store: Store, options: Search
+) -> RangePlace:
+    """The place that tunes a range of M in one order of summation.
 
     The order is that of an earlier range of the same N, K, precision and layout. Without one, the
     orders that the cost model expects most of are raced at several M, and the best geometric mean
     wins.
+
+    Raises:
+        NotFoundError: if no order serves every M.
     """
-    if span.dimension != "m":
-        raise UsageError(
-            f"batch invariance of a range of {span.dimension}; give M as LOW..HIGH, such as "
-            "1..8192x4096x4096"
-        )
-    if family != AUTO:
-        raise UsageError("batch invariance takes no family; leave it out")
-    settings.refuse_frozen(f"cannot tune {span.problem}")
-    resolved = targets.resolve(device)
-    targets.check_memory(span.problem, resolved)
-    records = Records(Store(cache_dir()))
-    with TargetOpener(device, seed=options.seed) as opener:
-        order = order_recorded(span.problem, resolved, records)
-        if order is None:
-            order = choose_order(span, resolved, opener, options)
-        references = _references(span, order, resolved, records, option(device))
-        place = RangePlace(opener, records.store, order, references)
-
-        def search(problem: Problem, until: float | None) -> Record:
-            timed, observer = replace(options, deadline=until), observed(problem)
-            if options.quick:
-                return place.race(problem, timed, observer)
-            return place.run(OrderedGemm(problem, order=order), timed, observer)
-
-        def race(problem: Problem, until: float | None) -> Record:
-            quick = replace(options, deadline=until).race()
-            return place.race(problem, quick, observed(problem))
-
-        store, limits = records.store, (loss, options.objective, family, race, order)
-        return cover(span, resolved, store, search, *limits, deadline=options.deadline)
+    records = Records(store)
+    order = order_recorded(span.problem, resolved, records)
+    if order is None:
+        order = choose_order(span, resolved, opener, options)
+    references = _references(span, order, resolved, records, option(opener.device))
+    return RangePlace(resolved, opener, store, order, references)
 
 
 @dataclass(frozen=True)
@@ -189,7 +151,7 @@ def choose_order(span: Span, resolved: Device, opener: TargetOpener, options: Se
         )
     if len(forecasts) == 1 or not targets.measures(opener.device):
         return forecasts[0].order
-    return _raced(forecasts, span, opener, options)
+    return _raced(forecasts, span, resolved, opener, options)
 
 
 def probes(span: Span) -> tuple[int, ...]:
@@ -243,12 +205,16 @@ def _forecast(
 
 
 def _raced(
-    forecasts: list[OrderForecast], span: Span, opener: TargetOpener, options: Search
+    forecasts: list[OrderForecast],
+    span: Span,
+    device: Device,
+    opener: TargetOpener,
+    options: Search,
 ) -> str:
     """The order whose best configurations are the fastest, by the geometric mean."""
     logs = {forecast.order: 0.0 for forecast in forecasts}
     with files.temporary_folder() as folder:  # these races are not recorded
-        place = RangePlace(opener, Store(folder))
+        place = RangePlace(device, opener, Store(folder))
         for size in forecasts[0].best:
             problem = span.at(size)
             configs = tuple(config for forecast in forecasts for config in forecast.best[size])
@@ -285,25 +251,25 @@ class RangePlace:
     """The device, store and options with which the problems of a range are tuned.
 
     Attributes:
+        device: the device's properties.
         opener: opener of the targets that measure them.
         store: store of the records.
         order: the order of summation; None for any.
         references: configurations of the order whose rows all others have to compute.
     """
 
+    device: Device
     opener: TargetOpener
     store: Store
     order: str | None = None
     references: tuple[Config, ...] = ()
 
-    @cached_property
-    def device(self) -> Device:
-        """The device's properties."""
-        return targets.resolve(self.opener.device)
-
-    def race(self, problem: Problem, options: Search, observer: Observer | None) -> Record:
-        """Races the configurations of the order that the cost model expects most of."""
-        ranked = ordered_by_time(problem, self.device, self.order or "")
+    def search(self, problem: Problem, options: Search, observer: Observer | None) -> Record:
+        """Searches the order; quick options race its most promising configurations."""
+        assert self.order is not None
+        if not options.quick:
+            return self.run(OrderedGemm(problem, order=self.order), options, observer)
+        ranked = ordered_by_time(problem, self.device, self.order)
         configs = tuple(config for _, config in ranked[:RACED])
         return self.race_between(problem, configs, options, observer)
 
@@ -342,12 +308,8 @@ class RangePlace:
 
 
 def checked(runner: Runner, compared: Callable[[Candidate], Candidate]) -> Runner:
-    """The runner, which has every candidate compared with a reference.
-
-    Args:
-        runner: the runner.
-        compared: adds the rows to a candidate that it has to compute as the reference does.
-    """
+    """The runner; `compared` adds the rows to each candidate that it has to compute as a reference
+    does."""
     return cast("Runner", _CheckedRunner(runner, compared))
 
 
@@ -373,35 +335,29 @@ class _CheckedRunner:
         return self._runner.energies([*map(self._compared, candidates)])
 
 
+@dataclass(frozen=True)
 class RowChecks:
     """Row checks of a run, which compare every candidate with the reference.
 
     Each candidate gets other rows: 1 to 200 of them, at either end of C. What a launch of these
     rows alone computes does not depend on the rows beside them. So no two candidates of different
     M that pass can differ in the rows that they share.
+
+    Attributes:
+        runner: measures the candidates.
+        problem: its problem.
+        order: the order of summation.
+        references: configurations of that order for some number of rows; the first one that
+            compiles is the reference.
+        compile: makes a program of a template for an architecture.
     """
 
-    def __init__(
-        self,
-        runner: Runner,
-        problem: Problem,
-        order: str,
-        references: Sequence[Config],
-        compile: Compile,
-    ) -> None:
-        """Checks nothing yet.
-
-        Args:
-            runner: measures the candidates.
-            problem: its problem.
-            order: the order of summation.
-            references: configurations of that order for some number of rows; the first one that
-                compiles is the reference.
-            compile: makes a program of a template for an architecture.
-        """
-        self._runner, self._problem, self._compile = runner, problem, compile
-        self._order, self._references = order, references
-        self._prepared: dict[int, Candidate] = {}
+    runner: Runner
+    problem: Problem
+    order: str
+    references: Sequence[Config]
+    compile: Compile
+    _prepared: dict[int, Candidate] = field(default_factory=dict, init=False)
 
     def compared(self, candidate: Candidate) -> Candidate:
         """The candidate with the rows that it has to compute as the reference does.
@@ -419,31 +375,32 @@ class RowChecks:
             if isinstance(prepared, Failure):
                 raise AutotuneError(f"{reference} computes no {rows} rows: {prepared.reason}")
             self._prepared[rows] = prepared
-        last = (self._problem.m - rows) // START * START
+        last = (self.problem.m - rows) // START * START
         first = last if number // len(counts) % 2 else 0
         return replace(candidate, rows=RowReference(first, rows, self._prepared[rows]))
 
     @cached_property
     def _reference(self) -> tuple[Config, list[int]]:
         """The reference, and the numbers of rows that it can compute here."""
-        for config in self._references:
+        for config in self.references:
             counts = self._counts(config)
             if not counts or isinstance(self._launch(config, counts[0]), Candidate):
                 return config, counts
-        raise AutotuneError(f"none of {len(self._references)} references of rows compiles")
+        raise AutotuneError(f"none of {len(self.references)} references of rows compiles")
 
     def _counts(self, config: Config) -> list[int]:
+        m = self.problem.m
         # Scales of blocks lie by M, so that fewer rows would read others.
-        wanted = (self._problem.m,) if self._problem.scale == "block" else (*ROWS, self._problem.m)
+        wanted = (m,) if self.problem.scale == "block" else (*ROWS, m)
         return [
             rows
             for rows in dict.fromkeys(wanted)
-            if rows <= min(self._problem.m, ROWS[-1])
-            and Legality(replace(self._problem, m=rows), self._runner.device, self._order)(config)
+            if rows <= min(m, ROWS[-1])
+            and Legality(replace(self.problem, m=rows), self.runner.device, self.order)(config)
         ]
 
     def _launch(self, config: Config, rows: int) -> Candidate | Failure:
         """A configuration on a number of rows."""
-        few = replace(self._problem, m=rows)
-        plan = registry.plan(config, few, Alignment.dense(self._problem))
-        return prepare(plan, self._runner, self._compile)
+        few = replace(self.problem, m=rows)
+        plan = registry.plan(config, few, Alignment.dense(self.problem))
+        return prepare(plan, self.runner, self.compile)

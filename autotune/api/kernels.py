@@ -81,11 +81,9 @@ if TYPE_CHECKING:
     from autotune.api.tuning import ProgressLike
     from autotune.user_kernels.bench import KernelRunner
 
-
 QUICK_TRIALS = 25
 """Trials of a quick search. On twelve recorded spaces 20 trials reach 87.5 % of the best speed, 50
 reach 96.0 %, after which a search stops by itself."""
-
 
 VALUES = {"search": Search, "compile": Compilation, "verify": Verification}
 """The keywords of `tune_kernel` whose values hold further options."""

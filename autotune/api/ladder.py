@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from autotune import settings
 from autotune.api import tuning
+from autotune.api.tuning import ProgressLike
 from autotune.cuda import compiler
 from autotune.errors import AutotuneError
 from autotune.families.simt import SIMT
@@ -18,7 +19,6 @@ from autotune.tuning.options import Search
 
 if TYPE_CHECKING:
     from autotune.tuning.ladder import Ladder, LadderChoice
-    from autotune.tuning.trials import Observer
 
 
 def ladder(
@@ -26,7 +26,7 @@ def ladder(
     *,
     device: DeviceLike = DEFAULT,
     tune: bool | None = None,
-    observer: Observer | None = None,
+    progress: ProgressLike = False,
 ) -> Ladder:
     """The naive, the tiled and the best `simt` kernel of n x n matrices beside cuBLAS, then the
     best kernels on tensor cores in each precision.
@@ -38,7 +38,7 @@ def ladder(
         device: as for `tune`.
         tune: whether to tune the best `simt` kernel first, unless a search of it has ended; None
             does so where times are measured.
-        observer: receives the events of that search.
+        progress: as for `tune`, of that search.
 
     Raises:
         NotFoundError: if the device is a recording that does not hold the problem.
@@ -52,7 +52,7 @@ def ladder(
     cache = settings.cache_dir()
     if tune is None:
         tune = targets.measures(device)
-    best = _best_simt(problem, device, observer, tune=tune)
+    best = _best_simt(problem, device, progress, tune=tune)
     compiled = partial(compiler.compile, cache=cache)
     with targets.opened(problem, device) as target:
         climbed = ladder.climb(problem, best, target.runner, compiled)
@@ -61,7 +61,7 @@ def ladder(
 
 
 def _best_simt(
-    problem: Problem, device: DeviceLike, observer: Observer | None, *, tune: bool
+    problem: Problem, device: DeviceLike, progress: ProgressLike, *, tune: bool
 ) -> LadderChoice:
     """The best `simt` kernel: as recorded; with `tune` as tuned now, unless a search has ended."""
     from autotune.tuning.ladder import LadderChoice, choice
@@ -71,7 +71,7 @@ def _best_simt(
     if not tune or chosen.ended:
         return chosen
     options = Search().limited()
-    tuned = tuning.search(problem, options, device=device, family=family, observer=observer)
+    tuned = tuning.search(problem, options, device=device, family=family, progress=progress)
     for entry in tuned.entries:
         if entry.config.family == family:
             return LadderChoice(entry.config, "tuned")

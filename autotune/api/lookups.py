@@ -21,24 +21,11 @@ from autotune.measure.devices import DEFAULT, DeviceLike, option
 from autotune.measure.objective import HOT, Objective, ObjectiveText, objective_named
 from autotune.model.space import unserved
 from autotune.problem import Problem, ProblemArguments, ProblemLike, problem_of
-from autotune.records import (
-    FamilyRecord,
-    Record,
-    Records,
-    Store,
-    TuningRecord,
-    merging,
-)
+from autotune.records import FamilyRecord, Record, Records, Store, TuningRecord, merging
 from autotune.report import listing, record, tables
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
-
-
-if TYPE_CHECKING:
-    pass
-
-    pass
 
 
 def best(
@@ -64,7 +51,13 @@ def best(
     if batch_invariant:
         if family != AUTO:
             raise UsageError("a batch-invariant range takes no family; leave either out")
-        return _ordered(asked, resolved, device)
+        answer = invariant.required(asked, resolved, _records(), option=option(device))
+        if answer.record is None or answer.record.problem != asked:
+            raise NotFoundError(
+                f"{asked} is not a tuned size of its batch-invariant range on {resolved.name}; "
+                f"`autotune best {asked} --batch-invariant{option(device)}` says what runs"
+            )
+        return answer.record
     families_of(family, asked)  # to refuse unknown ones
     record = _loaded(asked, resolved, family)
     if record is None:
@@ -82,19 +75,6 @@ def best_of_all(result: Record | Answer) -> Record | None:
     if not isinstance(result, FamilyRecord):
         return None
     return _loaded(result.problem, result.device, AUTO)
-
-
-def _ordered(problem: Problem, resolved: Device, device: DeviceLike) -> Record:
-    """The record of a tuned size of a batch-invariant range."""
-    from autotune.lookup.batch_invariant import required
-
-    answer = required(problem, resolved, _records(), option=option(device))
-    if answer.record is None or answer.record.problem != problem:
-        raise NotFoundError(
-            f"{problem} is not a tuned size of its batch-invariant range on {resolved.name}; "
-            f"`autotune best {problem} --batch-invariant{option(device)}` says what runs"
-        )
-    return answer.record
 
 
 def _records() -> Records:
@@ -134,9 +114,7 @@ def choose(
     resolved, own = targets.resolve(device), option(device)
     targets.check_memory(asked, resolved)
     if batch_invariant:
-        from autotune.lookup.batch_invariant import required
-
-        return required(asked, resolved, _records(), decides, own)
+        return invariant.required(asked, resolved, _records(), decides, own)
     mode = settings.mode()
     answer = finder(mode)(asked, resolved, _records(), decides)
     if answer is None and mode.frozen:
@@ -188,9 +166,8 @@ def _tuning(record: Record, option: str) -> str:
     """The command that tunes a record again."""
     if not (isinstance(record, FamilyRecord) and record.order):
         return f"autotune tune {record.title}{option}"
-    from autotune.lookup.batch_invariant import range_command, range_of
-
-    return range_command(record.problem, range_of(record, _records()), option)
+    tuned = invariant.range_of(record, _records())
+    return invariant.range_command(record.problem, tuned, option)
 
 
 def other_tools(result: Record | Answer) -> str | None:
@@ -291,9 +268,7 @@ def fingerprint(
         MissingError: without a GPU, if no other device is given.
     """
     from autotune.lookup import fingerprints
-    from autotune.lookup.lookup import finder
 
     problems = [problem_of(shape) for shape in shapes]
     find = invariant.batch_invariant if batch_invariant else finder(settings.mode())
-    store = Store(settings.cache_dir())
-    return fingerprints.fingerprint(problems, targets.resolve(device), store, find)
+    return fingerprints.fingerprint(problems, targets.resolve(device), _records().store, find)

@@ -13,11 +13,13 @@ import warnings
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
-from functools import cache
+from functools import cache, partial
 from itertools import pairwise
 from time import monotonic
 
+from autotune import settings
 from autotune.api import tuning
+from autotune.api.tuning import ProgressLike
 from autotune.device import Device
 from autotune.errors import BudgetError, UsageError
 from autotune.families.config import Config
@@ -37,33 +39,26 @@ from autotune.records.ranges import Range, Segment
 from autotune.records.record import BEST_FIRST
 from autotune.settings import cache_dir
 from autotune.tuning.options import Search, require_time
-from autotune.tuning.trials import Observer
 
 LOSS = 0.05
 """Default of the accepted loss against full tuning: 5 %."""
-
 
 PICKED = 150
 """Configurations picked by the model at each end and in the middle of a span; the best of every
 size is assumed to be among them."""
 
-
 OCTAVE = 2
 """The largest ratio of a tuned size to the next one, where sizes are raced."""
 
-
 CAUTION = 1.0
 """Standard deviations added to a predicted time: the fastest of many guesses is too fast."""
-
 
 ENDS = 0.5
 """Share of a budget for the ends of a range; the rest is for the sizes between: comparing them, and
 racing some."""
 
-
 TuneUntil = Callable[[Problem, float | None], Record]
 """Tunes a problem until a time by `time.monotonic`; None sets none."""
-
 
 Samples = Mapping[Problem, Sequence[Config]]
 
@@ -71,19 +66,15 @@ Samples = Mapping[Problem, Sequence[Config]]
 def tune(
     span: Span,
     options: Search,
-    *,
     device: DeviceLike = DEFAULT,
-    family: str = "auto",
+    family: str = AUTO,
+    *,
     loss: float = LOSS,
-    observed: Callable[[Problem], Observer | None] = lambda _: None,
+    progress: ProgressLike = False,
     batch_invariant: bool = False,
 ) -> Range:
     """Tunes as few sizes of a range as keep the expected loss small, and records which tuned size
-    serves which others: `autotune.tune` of a range with its arguments decoded. The ends are
-    searched; sizes between are raced.
-
-    Sizes with a record are not tuned again. The range is recorded after each size, so that an
-    interrupt loses none and a second call continues.
+    serves which others: `autotune.tune` of a range with its arguments decoded.
 
     Args:
         span: the range.
@@ -91,7 +82,7 @@ def tune(
         device: as for `autotune.tune`.
         family: kernel family; another than `auto` searches the sizes between the ends too.
         loss: accepted loss against full tuning; 0.05 is 5 %.
-        observed: returns the observer of each search.
+        progress: as for `autotune.tune`.
         batch_invariant: whether all kernels add up in one order of summation.
 
     Raises:
@@ -104,27 +95,45 @@ def tune(
         raise UsageError(f"loss is {loss:g}; give more than 0, such as 0.05 for 5 %")
     require_time(options, "tuning a range")
     if batch_invariant:
-        from autotune.api import invariant  # the loop, which others import when they tune
-
-        return invariant.tune(
-            span, options, device=device, family=family, loss=loss, observed=observed
-        )
+        _check_invariant(span, family)
     resolved = targets.resolve(device)
     targets.check_memory(span.problem, resolved)
-    store = Store(cache_dir())
+    store, order = Store(cache_dir()), None
     with TargetOpener(device, seed=options.seed) as opener:
+        run: Callable[..., Record] = partial(tuning.search_at, opener, family=family)
+        if batch_invariant:
+            from autotune.api import invariant  # the loop, which others import when they tune
 
-        def search(problem: Problem, until: float | None) -> Record:
-            timed, observer = replace(options, deadline=until), observed(problem)
-            return tuning.search_at(opener, problem, timed, family=family, observer=observer)
+            place = invariant.place_of(span, resolved, opener, store, options)
+            run, order = place.search, place.order
 
-        def race(problem: Problem, until: float | None) -> Record:
-            quick = replace(options, deadline=until).race()
-            return tuning.search_at(opener, problem, quick, observer=observed(problem))
+        def search(problem: Problem, until: float | None, asked: Search = options) -> Record:
+            with tuning.shown(problem, options, progress, named=True) as observer:
+                return run(problem, replace(asked, deadline=until), observer=observer)
 
-        between = race if family == "auto" else None  # a race takes all families
-        limits = loss, options.objective, family, between
-        return cover(span, resolved, store, search, *limits, deadline=options.deadline)
+        return cover(
+            span,
+            resolved,
+            store,
+            search,
+            loss,
+            options.objective,
+            family,
+            partial(search, asked=options.race()) if family == AUTO else None,  # of all families
+            order,
+            options.deadline,
+        )
+
+
+def _check_invariant(span: Span, family: str) -> None:
+    if span.dimension != "m":
+        raise UsageError(
+            f"batch invariance of a range of {span.dimension}; give M as LOW..HIGH, such as "
+            "1..8192x4096x4096"
+        )
+    if family != AUTO:
+        raise UsageError("batch invariance takes no family; leave it out")
+    settings.refuse_frozen(f"cannot tune {span.problem}")
 
 
 def cover(
@@ -170,8 +179,12 @@ def cover(
             losses = expected(span, device, *evidence, objective, order)
             covered = _range(span, device, tuned, losses, objective, family, order)
             ranges.save(store.root, covered)
-        sizes = _worst(losses) if covered.loss > loss else _between(span, tuned) if race else []
-        pending = sizes if clock.goes_on else []
+        if not clock.goes_on:
+            break
+        if covered.loss > loss:
+            pending = [max(losses, key=lambda probe: (min(losses[probe].values()), probe))]
+        elif race:
+            pending = _between(span, tuned)
     if covered.loss > loss:
         warnings.warn(
             f"{covered}: the budget was over at an expected loss of {covered.loss:.1%}, above "
@@ -211,11 +224,6 @@ class _Clock:
     def goes_on(self) -> bool:
         """Whether another probe and its comparison still fit into the budget."""
         return monotonic() + 2 * self._kept_s < self._deadline
-
-
-def _worst(losses: Mapping[int, Mapping[int, float]]) -> list[int]:
-    """The probe with the largest expected loss."""
-    return [max(losses, key=lambda probe: (min(losses[probe].values()), probe))]
 
 
 def _between(span: Span, tuned: Collection[int]) -> list[int]:

@@ -13,7 +13,6 @@ import json
 import math
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 from functools import partial
 from os import PathLike
@@ -25,6 +24,7 @@ from msgspec import Meta
 
 from autotune import files, roofline
 from autotune.api import tuning
+from autotune.api.tuning import ProgressLike
 from autotune.device import Device
 from autotune.errors import (
     AutotuneError,
@@ -49,11 +49,9 @@ from autotune.records import Records, Store
 from autotune.report.listing import NO_TIME, TUNED, ShapeRow, ShapesReport
 from autotune.settings import cache_dir
 from autotune.tuning.options import Search, enough, require_time
-from autotune.tuning.trials import Observer
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
-
 
 SCHEMA = 1
 
@@ -158,10 +156,6 @@ LAUNCH_US = 2.0
 ENDED = 0.9
 """A search that takes less than this share of its budget ended by itself."""
 
-Observing = Callable[
-    [int, float], AbstractContextManager[Callable[[Problem, float], Observer | None]]
-]
-
 
 def tune_shapes(
     shapes: Mapping[Problem, int],
@@ -170,16 +164,14 @@ def tune_shapes(
     devices: str | Sequence[int] | None = None,
     family: str = AUTO,
     *,
-    observing: Observing,
+    progress: ProgressLike = False,
 ) -> ShapesReport:
-    """Tunes shapes one after the other under one budget, which goes where it is expected to save
-    most: `autotune.tune` of several shapes with its arguments decoded.
+    """Tunes shapes one after the other under one budget: `autotune.tune` of several shapes with
+    its arguments decoded.
 
-    A shape's weight is how often it runs, times its time, times the loss that is expected against
-    full tuning: 10 % without a record, less after each second of search. A shape whose loss is
-    expected to be below 0.5 % is not searched, and none that is recorded is raced. Each search is
-    recorded as it ends, so that an interrupt loses none, and a second call goes on where the first
-    ended.
+    The loss of a shape without a record is expected to be 10 %, and falls with each second of
+    search. None that is recorded is raced. Each search is recorded as it ends, so that an interrupt
+    loses none, and a second call goes on where the first ended.
 
     Args:
         shapes: number of runs of each shape.
@@ -187,14 +179,11 @@ def tune_shapes(
         device: as for `autotune.tune`.
         devices: several GPUs of one model in its place.
         family: as for `autotune.tune`.
-        observing: returns for the number of searches and the budget a function that returns the
-            observer of each.
+        progress: as for `autotune.tune`.
 
     Raises:
         UsageError: for an unknown device, an energy, or several devices and a race.
-        MissingError: without a GPU, a driver or a compiler, where they are needed.
-        CacheError: if the cache directory cannot be written.
-        BudgetError: if the budget was over before any shape was tuned.
+        AutotuneError: as `autotune.tune`.
     """
     require_time(options, "tuning several shapes")
     if options.quick and devices is not None:
@@ -206,16 +195,16 @@ def tune_shapes(
     count = sum(not gain.settled for gain in gains.values())
     budget = options.shared_seconds(count)
     with (
-        observing(count, budget) as observed,
+        tuning.shown_all(count, budget, options.objective, progress) as observed,
         TargetOpener(device, numbers=devices, seed=options.seed, quick=options.quick) as opener,
     ):
 
         def search(problem: Problem, seconds: float) -> bool:
             limited = replace(options, seconds=seconds).begun(monotonic())
-            observer = observed(problem, seconds)
-            run = partial(tuning.search_at, opener, problem, limited, family=family)
-            earlier = rows[problem]
-            row = rows[problem] = _searched(earlier, partial(run, observer=observer))
+            observer, earlier = observed(problem, seconds), rows[problem]
+            run = partial(tuning.search_at, opener, problem, limited)
+            row = _searched(earlier, partial(run, family=family, observer=observer))
+            rows[problem] = row
             took = row.searched_s - earlier.searched_s
             return row.why is not None or took < ENDED * seconds
 

@@ -22,7 +22,6 @@ from autotune.user_kernels.table import KernelTable
 NAME = "KERNEL"
 """The variable of a specification."""
 
-
 MODULE = "autotune_spec"
 """The `__name__` of a specification while it runs."""
 

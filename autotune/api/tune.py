@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
-from functools import partial
 from numbers import Integral
 from os import PathLike
 from pathlib import Path
@@ -14,7 +12,7 @@ from typing import TYPE_CHECKING, Any, TypedDict, overload
 
 from autotune.api import ranges, shapes, tuning
 from autotune.api.shapes import Shapes, ShapesLike
-from autotune.api.tuning import ProgressLike, shown, shown_all, shown_each
+from autotune.api.tuning import ProgressLike
 from autotune.api.words import naming
 from autotune.errors import ProblemError, UsageError
 from autotune.measure.devices import DEFAULT, DeviceLike, gpu_numbers
@@ -35,10 +33,8 @@ if TYPE_CHECKING:
     from autotune.report.listing import ShapesReport
     from autotune.tuning.options import Effort
 
-
 DevicesLike = DeviceLike | Sequence[int]
 """A device, or several GPUs of this machine by their numbers."""
-
 
 _GPUS = re.compile(r"(?:(?:gpu|cuda):)?(all|\d+(?:,\d+)+)", re.IGNORECASE)
 
@@ -162,81 +158,34 @@ def tune(
         BudgetError: if the budget was over before anything was tuned.
         AutotuneError: if no configuration works.
     """
-    began, (asked, *further) = monotonic(), problem or ((),)
+    began = monotonic()
     own = stated(search, effort=effort, seconds=seconds, trials=trials, objective=objective)
     if own.score is not None:
         raise UsageError("score is of tune_kernel; give an objective")
-    call = TuneCall(own, *_place(device), family, progress, began)
-    fields = _fields(compute, layout)
-    if isinstance(asked, Span) or (isinstance(asked, str) and ".." in asked and not further):
+    (place, numbers), asked = _place(device), _asked(problem, _fields(compute, layout))
+    if isinstance(asked, Span):
         own.refuse_recording("a range takes")
-        span = Span.parse(asked, **fields) if isinstance(asked, str) else asked
-        return call.over(span, loss, batch_invariant)
+        if numbers is not None:
+            raise UsageError(f"a range takes one device, not {numbers!r}; give one")
+        each = own.limited(family)  # whose default seconds are for each search
+        options = each if own.seconds is None else each.begun(began)
+        return ranges.tune(
+            asked,
+            options,
+            place,
+            family,
+            loss=ranges.LOSS if loss is None else loss,
+            progress=progress,
+            batch_invariant=batch_invariant,
+        )
     if loss is not None or batch_invariant:
         name = "batch invariance" if batch_invariant else "loss"
         raise UsageError(f"{name} is of a range; give one, such as 1..8192x4096x4096:bf16")
-    if further or not problem or not _is_several(asked):
-        return call.on(_problem(problem, fields))
-    return call.among(_counted(asked, fields))
-
-
-@dataclass(frozen=True)
-class TuneCall:
-    """The search, device and progress of one call of `tune`.
-
-    Attributes:
-        search: as stated, without the limits of its effort.
-        device: where problems are measured.
-        numbers: several GPUs in its place; None for none.
-        family: kernel family.
-        progress: as for `tune`.
-        began: when the call began, by `time.monotonic`.
-    """
-
-    search: Search
-    device: DeviceLike
-    numbers: str | Sequence[int] | None
-    family: str
-    progress: ProgressLike
-    began: float
-
-    def on(self, problem: Problem) -> Record:
-        """Tunes one problem."""
-        options = self.search.limited(self.family).begun(self.began)
-        with shown(problem, options, self.progress) as observer:
-            return tuning.search(
-                problem,
-                options,
-                device=self.device,
-                devices=self.numbers,
-                family=self.family,
-                observer=observer,
-            )
-
-    def over(self, span: Span, loss: float | None, batch_invariant: bool) -> Range:
-        """Tunes a range."""
-        if self.numbers is not None:
-            raise UsageError(f"a range takes one device, not {self.numbers!r}; give one")
-        options = self.search.limited(self.family)
-        if self.search.seconds is not None:  # the default seconds are for each search
-            options = options.begun(self.began)
-        with shown_each(options, self.progress) as observed:
-            return ranges.tune(
-                span,
-                options,
-                device=self.device,
-                family=self.family,
-                loss=ranges.LOSS if loss is None else loss,
-                observed=observed,
-                batch_invariant=batch_invariant,
-            )
-
-    def among(self, counted: Shapes) -> ShapesReport:
-        """Tunes several problems."""
-        options = self.search.each_limited(self.family)
-        observing = partial(shown_all, options.objective, self.progress)
-        place = self.device, self.numbers, self.family
-        return shapes.tune_shapes(counted, options, *place, observing=observing)
+    if isinstance(asked, Shapes):
+        options = own.each_limited(family)
+        return shapes.tune_shapes(asked, options, place, numbers, family, progress=progress)
+    options = own.limited(family).begun(began)
+    return tuning.search(asked, options, place, numbers, family, progress=progress)
 
 
 def _place(device: DevicesLike) -> tuple[DeviceLike, str | Sequence[int] | None]:
@@ -248,6 +197,18 @@ def _place(device: DevicesLike) -> tuple[DeviceLike, str | Sequence[int] | None]
             (DEFAULT, device.strip()) if "," in device and gpu_numbers(device) else (device, None)
         )
     return (DEFAULT, device) if isinstance(device, Sequence) else (device, None)
+
+
+def _asked(problem: tuple[Any, ...], fields: ProblemDefaults) -> Problem | Span | Shapes:
+    """The problem, the range or the counted shapes that the arguments of `tune` stand for."""
+    asked, *further = problem or ((),)
+    if isinstance(asked, Span):
+        return asked
+    if isinstance(asked, str) and ".." in asked and not further:
+        return Span.parse(asked, **fields)
+    if further or not problem or not _is_several(asked):
+        return _problem(problem, fields)
+    return _counted(asked, fields)
 
 
 def _fields(compute: DtypeLike | None, layout: str | None) -> ProblemDefaults:

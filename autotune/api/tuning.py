@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Literal
 from autotune import files, settings
 from autotune.cuda import compiler
 from autotune.errors import AutotuneError, NotFoundError, UsageError
+from autotune.families.registry import AUTO
 from autotune.files import output
 from autotune.measure import kernel_tuner, targets
 from autotune.measure.devices import DEFAULT, DeviceLike
@@ -32,9 +33,7 @@ if TYPE_CHECKING:
     from autotune.measure.runner import Runner
     from autotune.tuning.tunable import QuickTunable
 
-
 T4 = output.OutputKind("file of T4 results", (b'{"results":',))
-
 
 ProgressLike = bool | Literal["lines"] | Observer
 """Progress of a search: shown as a bar or as lines, hidden, or given to the caller's observer."""
@@ -42,7 +41,7 @@ ProgressLike = bool | Literal["lines"] | Observer
 
 @contextmanager
 def shown(
-    problem: Problem | None, options: Search, progress: ProgressLike
+    problem: Problem | None, options: Search, progress: ProgressLike, *, named: bool = False
 ) -> Iterator[Observer | None]:
     """The observer of a search: the caller's, or one that shows it on standard error or in a
     notebook.
@@ -51,6 +50,7 @@ def shown(
         problem: problem to tune; None for a user kernel.
         options: the search, with its limits.
         progress: as for `tune`.
+        named: whether to print the problem first, as one of several.
     """
     if progress is not True and progress != "lines":
         yield None if progress is False else progress
@@ -60,30 +60,15 @@ def shown(
 
     limits, lines = Limits(options.trials, options.seconds), progress == "lines"
     console = PlainConsole(stderr=True)
+    if named:
+        console.print(f"tuning {problem}", highlight=False)
     with observing(problem, limits, console, plain=lines, objective=options.objective) as bar:
         yield bar
 
 
 @contextmanager
-def shown_each(
-    options: Search, progress: ProgressLike
-) -> Iterator[Callable[[Problem], Observer | None]]:
-    """A function from a problem to its observer, for one search after another (see `shown`)."""
-    if progress is not True and progress != "lines":
-        yield lambda _: None if progress is False else progress
-        return
-    from autotune.report.progress import Limits, observing_each
-    from autotune.report.tables import PlainConsole
-
-    limits, lines = Limits(options.trials, options.seconds), progress == "lines"
-    console = PlainConsole(stderr=True)
-    with observing_each(limits, console, plain=lines, objective=options.objective) as observed:
-        yield observed
-
-
-@contextmanager
 def shown_all(
-    objective: Objective, progress: ProgressLike, count: int, budget_s: float
+    count: int, budget_s: float, objective: Objective, progress: ProgressLike
 ) -> Iterator[Callable[[Problem, float], Observer | None]]:
     """A function to the observer of each of up to `count` searches that share a budget."""
     if progress is not True and progress != "lines":
@@ -100,11 +85,11 @@ def shown_all(
 def search(
     problem: Problem,
     options: Search,
-    *,
     device: DeviceLike = DEFAULT,
     devices: str | Sequence[int] | None = None,
-    family: str = "auto",
-    observer: Observer | None = None,
+    family: str = AUTO,
+    *,
+    progress: ProgressLike = False,
 ) -> Record:
     """Searches one problem: `autotune.tune` with its arguments decoded.
 
@@ -117,7 +102,10 @@ def search(
     if recording is not None and devices is None and not targets.measures(device):
         raise UsageError(f"{device} has no times to record; give a GPU of this machine, or none")
     settings.refuse_frozen(f"cannot tune {problem}")
-    with TargetOpener(device, numbers=devices, seed=options.seed, quick=options.quick) as opener:
+    with (
+        shown(problem, options, progress) as observer,
+        TargetOpener(device, numbers=devices, seed=options.seed, quick=options.quick) as opener,
+    ):
         record = search_at(opener, problem, options, family=family, observer=observer)
     if recording is not None:
         save_recording(record, Store(settings.cache_dir()), Path(recording))
@@ -129,11 +117,11 @@ def search_at(
     problem: Problem,
     options: Search,
     *,
-    family: str = "auto",
+    family: str = AUTO,
     observer: Observer | None = None,
 ) -> Record:
-    """Searches a problem at a opener, which others may have used before; races it if the
-    options are quick."""
+    """Searches a problem with an opener, which others may have used before; races it if
+    the options are quick."""
     cache = settings.cache_dir()
     with opener.starting(problem) as opened:
         if options.modelled:

@@ -8,13 +8,12 @@ import sys
 import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
-from typing import TextIO
 
 import click
 from click.shell_completion import shell_complete
 
 from autotune import settings
-from autotune.cli import cache, device, export, lookup, report, topics, tuning
+from autotune.cli import cache, device, export, lookup, topics, tuning
 from autotune.cli.options import Interrupted, VerbGroup, show_line
 from autotune.errors import AutotuneError, UnsavedError
 from autotune.version import __version__
@@ -27,7 +26,7 @@ COMPLETE = "_AUTOTUNE_COMPLETE"
 VERBS: dict[str, tuple[click.Command, ...]] = {
     "Tune and use": (tuning.tune, lookup.best, export.export),
     "Understand": (
-        report.report,
+        export.report,
         tuning.ladder,
         device.occupancy,
         device.explore,
@@ -142,13 +141,5 @@ def _print_record(record: object) -> None:
     print(codec.dumps(record).decode())
 
 
-def _show_warning(
-    message: Warning | str,
-    category: type[Warning],
-    filename: str,
-    lineno: int,
-    file: TextIO | None = None,
-    line: str | None = None,
-) -> None:
-    del category, filename, lineno, line
-    show_line(f"warning: {message}", file or sys.stderr)
+def _show_warning(message: Warning | str, *_: object, **__: object) -> None:
+    show_line(f"warning: {message}", sys.stderr)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict, replace
 from functools import partial
 from pathlib import Path
@@ -29,20 +29,15 @@ from autotune.errors import UsageError
 
 if TYPE_CHECKING:
     from autotune.records import Store, TuningRecord
-    from autotune.records.inventory import ChangedRecord, Item
     from autotune.records.ranges import Range
     from autotune.tuning.retiming import Retimed
 
-
 STDOUT = "-"
-
 
 _AGES = "30d, 12h, 90m or 10s"
 
-
 KINDS = ("programs", "broken", "mend", "superseded", "journals", "trials", "records")
 """The kinds of files that `prune` deletes or mends."""
-
 
 USUAL_KINDS = ("programs", "broken", "superseded", "mend", "journals")
 """The kinds that `prune` takes by default."""
@@ -57,10 +52,7 @@ device_filter = click.option(
 
 
 @click.group(
-    "cache",
-    cls=VerbGroup,
-    invoke_without_command=True,
-    subcommand_metavar="[COMMAND] [ARGS]...",
+    "cache", cls=VerbGroup, invoke_without_command=True, subcommand_metavar="[COMMAND] [ARGS]..."
 )
 @click.pass_context
 def cache(context: click.Context) -> None:
@@ -125,10 +117,7 @@ def _list_kinds(json: bool) -> None:
 
     root = _opened_store().root
     totals = cache.totals(scan(root))
-    if json:
-        show_json(cache.overview_json(root, totals))
-    else:
-        show(cache.overview(root, totals))
+    show_json(cache.overview_json(root, totals)) if json else show(cache.overview(root, totals))
 
 
 def _list_records(shapes: Sequence[str], device: str | None, json: bool) -> None:
@@ -162,10 +151,7 @@ def _list_records(shapes: Sequence[str], device: str | None, json: bool) -> None
 
 
 def _show_fingerprint(
-    shapes: Sequence[str],
-    device: str | None,
-    batch_invariant: bool,
-    json: bool,
+    shapes: Sequence[str], device: str | None, batch_invariant: bool, json: bool
 ) -> None:
     """Prints a hash of what would run."""
     from autotune.api.lookups import fingerprint
@@ -175,8 +161,9 @@ def _show_fingerprint(
 
     if named := [word for word in shapes if names_kernel(word)]:
         raise UsageError(f"{named[0]}: a fingerprint is of shapes; leave user kernels out")
-    problems = problems_of(shapes)
-    ours = fingerprint(*problems, device=device or DEFAULT, batch_invariant=batch_invariant)
+    ours = fingerprint(
+        *problems_of(shapes), device=device or DEFAULT, batch_invariant=batch_invariant
+    )
     if json:
         show_json(cache.fingerprint_json(ours))
     elif shapes:
@@ -212,12 +199,7 @@ def _show_fingerprint(
 @device_filter
 @json_option
 def export(
-    file: str,
-    shapes: tuple[str, ...],
-    submit: bool,
-    t4: bool,
-    device: str | None,
-    json: bool,
+    file: str, shapes: tuple[str, ...], submit: bool, t4: bool, device: str | None, json: bool
 ) -> None:
     """Write records and tuned ranges into one compact file; exit status 3 if there are none."""
     from autotune.errors import NotFoundError
@@ -241,14 +223,13 @@ def export(
             sys.stdout.buffer.write(piece)
         return
     size = exchange.write(Path(file), chosen)
+    counts = {"records": len(chosen.records), "ranges": len(chosen.ranges)}
     if json:
-        counts = {"records": len(chosen.records), "ranges": len(chosen.ranges)}
         show_json({"file": file, **counts, "bytes": size})
-    else:
-        contents = f"records {len(chosen.records)}, ranges {len(chosen.ranges)}"
-        show_line(f"{file}: {contents}, {size:,} bytes")
-        if chosen.submission:
-            show_line(f"{chosen.submission}; CONTRIBUTING.md says where to send it")
+        return
+    show_line(f"{file}: records {counts['records']}, ranges {counts['ranges']}, {size:,} bytes")
+    if chosen.submission:
+        show_line(f"{chosen.submission}; CONTRIBUTING.md says where to send it")
 
 
 def _export_t4(path: Path, store: Store, shapes: Sequence[str], device: str | None) -> None:
@@ -276,9 +257,7 @@ def _export_t4(path: Path, store: Store, shapes: Sequence[str], device: str | No
     text="Bundles, files of single records, or other cache directories.",
 )
 @click.option(
-    "--kernels",
-    is_flag=True,
-    help="Take user kernels too: list their sources and options first.",
+    "--kernels", is_flag=True, help="Take user kernels too: list their sources and options first."
 )
 @json_option
 def import_(paths: tuple[Path, ...], kernels: bool, json: bool) -> None:
@@ -286,7 +265,9 @@ def import_(paths: tuple[Path, ...], kernels: bool, json: bool) -> None:
 
     If a bundle is broken, nothing is merged; a broken file of a directory is skipped.
     """
-    from autotune.records import exchange, inventory
+    from autotune.measure import targets
+    from autotune.records import KernelRecord, exchange, inventory
+    from autotune.report import cache
 
     store, faults = _opened_store(), dict[Path, str]()
     folders = {path for path in paths if path.is_dir()}
@@ -295,37 +276,16 @@ def import_(paths: tuple[Path, ...], kernels: bool, json: bool) -> None:
 
     def contents() -> Iterator[TuningRecord | Range]:
         for path in paths:
-            if path in folders:
-                yield from _readable(inventory.scan(path), faults)
-            else:
+            if path not in folders:
                 yield from exchange.read(path)
+                continue
+            for item in inventory.scan(path):
+                if item.fault is not None:
+                    faults[item.path] = item.fault
+                elif item.content is not None:
+                    yield item.content
 
-    _absorb(store, contents, kernels, json)
-    for path, fault in faults.items():
-        show_line(f"warning: {path}: skipped: {fault}", sys.stderr)
-
-
-def _readable(items: Iterable[Item], faults: dict[Path, str]) -> Iterator[TuningRecord | Range]:
-    """The content of the files that can be read; notes the faults of the others."""
-    for item in items:
-        if item.fault is not None:
-            faults[item.path] = item.fault
-        elif item.content is not None:
-            yield item.content
-
-
-def _absorb(
-    store: Store,
-    contents: Callable[[], Iterable[TuningRecord | Range]],
-    kernels: bool,
-    json: bool,
-) -> None:
-    """Merges the content of other caches, after reading all of it once. User kernels are listed
-    first, or counted as left out."""
-    from autotune.measure import targets
-    from autotune.records import KernelRecord, exchange
-    from autotune.report import cache
-
+    # All of it is read once before any is merged.
     own = [content for content in contents() if isinstance(content, KernelRecord)]
     if own and not json:
         left_out = f"user kernels skipped: {len(own)}; they bring source code, --kernels takes them"
@@ -336,6 +296,8 @@ def _absorb(
         show_json({"arrivals": [asdict(result) for result in results]} | listed)
     else:
         print(cache.import_summary(results))
+    for path, fault in faults.items():
+        show_line(f"warning: {path}: skipped: {fault}", sys.stderr)
 
 
 @cache.command("verify")
@@ -362,6 +324,7 @@ def verify(retime: bool, top: int, device: str | None, json: bool) -> None:
     """
     from autotune.cuda import compiler
     from autotune.measure import devices, targets
+    from autotune.records import Record
     from autotune.records.inventory import renewed, scan, stamp, verification
     from autotune.report import cache
 
@@ -370,7 +333,8 @@ def verify(retime: bool, top: int, device: str | None, json: bool) -> None:
     slug = targets.resolve(device or devices.DEFAULT).slug if retime else _slug_of(store, device)
     count, broken, changed = verification(scan(store.root, thorough=True), today, slug)
     stale_records = [row.record for row in changed if row.stale]
-    stamped = stamp(stale_records, today, store, partial(compiler.compile, cache=store.root))
+    compiled = partial(compiler.compile, cache=store.root)
+    stamped = stamp(stale_records, today, store, compiled)
     changed = renewed(changed, stamped, today)
     if not json:
         if broken:
@@ -381,7 +345,16 @@ def verify(retime: bool, top: int, device: str | None, json: bool) -> None:
         stale_count = sum(row.stale for row in changed)
         same = f", {len(stamped)} stamped (same machine code)" if stamped else ""
         print(f"{count} files: {len(broken)} broken, {stale_count} stale records{same}")
-    retimed = _retimed(store, changed, device, top, quiet=json) if retime else []
+    retimed: list[Retimed] = []
+    if retime:
+        from autotune.tuning import retiming
+
+        records = [row.record for row in changed if isinstance(row.record, Record)]
+        opened = partial(targets.opened, device=device or devices.DEFAULT)
+        for result in retiming.retime(records, opened, store, compiled, top=top):
+            retimed.append(result)
+            if not json:
+                show_line(cache.outcome(result))
     if json:
         show_json(cache.verification_json(count, broken, changed, retimed, len(stamped)))
     if broken or any(result.trouble for result in retimed):
@@ -406,11 +379,7 @@ def verify(retime: bool, top: int, device: str | None, json: bool) -> None:
 @click.option("--dry-run", is_flag=True, help="List files, delete none.")
 @json_option
 def prune(
-    kinds: tuple[str, ...],
-    device: str | None,
-    older_than: str | None,
-    dry_run: bool,
-    json: bool,
+    kinds: tuple[str, ...], device: str | None, older_than: str | None, dry_run: bool, json: bool
 ) -> None:
     """Delete files that are not needed; by default programs, broken, superseded, mend, journals.
 
@@ -435,8 +404,11 @@ def prune(
         unneeded = inventory.older(unneeded, age)
     size = sum(item.size for item in unneeded) if dry_run else inventory.delete(unneeded)
     gone = {item.path for item in unneeded}
-    rest = [item for item in items if item.path not in gone] if mend else []
-    mended = _mended(rest, slug, age, dry_run)
+    faults = [item for item in items if item.fault is not None and item.path not in gone]
+    to_mend = [item for item in faults if mend and slug in (None, item.path.parent.name)]
+    if age is not None:
+        to_mend = inventory.older(to_mend, age)
+    mended = {str(item.path): "to mend" if dry_run else inventory.mend(item) for item in to_mend}
     if json:
         paths = [str(item.path) for item in unneeded]
         also = {"mended": mended} if mend else {}
@@ -445,44 +417,6 @@ def prune(
     for path, done in mended.items():
         show_line(f"{path}: {done}")
     print(f"{len(unneeded)} files, {size:,} bytes {'to delete' if dry_run else 'deleted'}")
-
-
-def _mended(
-    items: Sequence[Item], slug: str | None, age: float | None, dry_run: bool
-) -> dict[str, str]:
-    """A line for each broken file and its repair."""
-    from autotune.records import inventory
-
-    faults = [item for item in items if item.fault is not None]
-    chosen = [item for item in faults if slug in (None, item.path.parent.name)]
-    chosen = chosen if age is None else inventory.older(chosen, age)
-    return {str(item.path): "to mend" if dry_run else inventory.mend(item) for item in chosen}
-
-
-def _retimed(
-    store: Store,
-    changed: Sequence[ChangedRecord],
-    device: str | None,
-    top: int,
-    *,
-    quiet: bool,
-) -> list[Retimed]:
-    """Times the records of problems again and prints each result."""
-    from autotune.cuda import compiler
-    from autotune.measure import devices, targets
-    from autotune.records import Record
-    from autotune.report import cache
-    from autotune.tuning.retiming import retime
-
-    records = [row.record for row in changed if isinstance(row.record, Record)]
-    opened = partial(targets.opened, device=device or devices.DEFAULT)
-    compiled = partial(compiler.compile, cache=store.root)
-    retimed = []
-    for result in retime(records, opened, store, compiled, top=top):
-        retimed.append(result)
-        if not quiet:
-            show_line(cache.outcome(result))
-    return retimed
 
 
 def _opened_store() -> Store:

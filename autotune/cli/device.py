@@ -42,10 +42,8 @@ def doctor(json: bool) -> None:
 
     checks = doctor.checks()
     broken = doctor.broken(checks)
-    if json:
-        show_json({"ok": not broken, "checks": [asdict(check) for check in checks]})
-    else:
-        show(doctor.render(checks))
+    data = {"ok": not broken, "checks": [asdict(check) for check in checks]}
+    show_json(data) if json else show(doctor.render(checks))
     if broken:
         raise click.exceptions.Exit(1)
 
@@ -88,11 +86,8 @@ def device(name: str | None, device: str | None, listing: bool, json: bool) -> N
             listing = True
     if listing:
         show_json(report.catalogue_json()) if json else show(report.render_catalogue())
-        return
-    if json:
-        show_json(resolved.to_json())
     else:
-        show(report.render(resolved))
+        show_json(resolved.to_json()) if json else show(report.render(resolved))
 
 
 WIDTHS = (4, 8, 12, 16, 20, 24, 28, 32)
@@ -184,11 +179,7 @@ def amounts_option(name: str, step: int, text: str) -> Callable[[Verb], Verb]:
     "--blocks", 1, "Blocks an SM: print the most registers and shared memory that allow them."
 )
 @click.option(
-    "--barriers",
-    type=int,
-    default=1,
-    metavar="N",
-    help="Named barriers a block.  [default: 1]",
+    "--barriers", type=int, default=1, metavar="N", help="Named barriers a block.  [default: 1]"
 )
 @click.option(
     "--carve-out",

@@ -30,7 +30,7 @@ from autotune.cuda.program import CompileFailure
 from autotune.errors import UsageError
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
 
     from autotune.device import Device
     from autotune.families.config import Config, Value
@@ -38,11 +38,9 @@ if TYPE_CHECKING:
     from autotune.lookup.answer import Answer
     from autotune.measure.objective import Objective
     from autotune.problem import Problem
-    from autotune.records import KernelRecord, Record
+    from autotune.records import Record
     from autotune.report.explanation import Explanation
     from autotune.report.trials import Trials
-    from autotune.tuning.retiming import TimeCheck
-
 
 TOP = 20
 """Number of trials that are printed by default."""
@@ -123,7 +121,7 @@ def best(
         refuse("a user kernel", rules=rules, compile=compiled)
         if config is not None:
             raise UsageError("the rules are for shapes; a user kernel takes no CONFIG")
-        _show_kernels(_kernels(shape, device), why, trials, top, csv, json)
+        _show_kernels(shape, device, why, trials, top, csv, json)
         return
     problem = problem_of(shape)
     if trials:
@@ -131,8 +129,8 @@ def best(
     elif why:
         _show_why(problem, config, device, objective, rules, compiled, json)
     else:
-        alone = exact or family is not None, family, batch_invariant
-        _show_best(problem, device, objective, *alone, json)
+        recorded = exact or family is not None
+        _show_best(problem, device, objective, recorded, family, batch_invariant, json)
 
 
 def _show_best(
@@ -152,22 +150,16 @@ def _show_best(
 
     target = device or DEFAULT
     if recorded:
-        result: Record | Answer = lookups.best(
-            problem, device=target, family=family or AUTO, batch_invariant=batch_invariant
-        )
+        find: Callable[..., Record | Answer] = partial(lookups.best, family=family or AUTO)
     else:
-        result = lookups.choose(
-            problem, device=target, objective=objective, batch_invariant=batch_invariant
-        )
+        find = partial(lookups.choose, objective=objective)
+    result = find(problem, device=target, batch_invariant=batch_invariant)
     for warning in lookups.warnings_of(result, target, objective):
         click.echo(f"warning: {warning}", err=True)
     if (changed := lookups.other_tools(result)) is not None:
         click.echo(f"note: it was measured with {changed}", err=True)
-    overall = lookups.best_of_all(result)
-    if json:
-        show_json(record.to_json(result, objective, overall))
-    else:
-        show(record.render(result, objective, overall))
+    shown = result, objective, lookups.best_of_all(result)
+    show_json(record.to_json(*shown)) if json else show(record.render(*shown))
 
 
 # Why it won
@@ -189,23 +181,18 @@ def _show_why(
 
     answer = lookups.choose(problem, device=device or DEFAULT, objective=objective)
     winner = explanation.explain(answer.config, answer)
-    variant, added = _variant(text, answer, compiled) if text else (None, {})
+    variant: Explanation | None = None
+    added: Mapping[str, Value] = {}
+    if text:
+        config, added = explanation.completed(text, answer)
+        variant = explanation.explain(config, answer)
+        if compiled and variant.fit is not None:
+            resources = _compiled(config, answer.problem, answer.device)
+            variant = explanation.explain(config, answer, resources)
     if json:
         show_json(explanation.to_json(answer, winner, variant))
     else:
         show(explanation.render(answer, winner, variant, added, rules=rules))
-
-
-def _variant(text: str, answer: Answer, compiled: bool) -> tuple[Explanation, Mapping[str, Value]]:
-    """The explanation of a configuration, and the parameters that its text leaves open."""
-    from autotune.report import explanation
-
-    config, added = explanation.completed(text, answer)
-    variant = explanation.explain(config, answer)
-    if compiled and variant.fit is not None:
-        resources = _compiled(config, answer.problem, answer.device)
-        variant = explanation.explain(config, answer, resources)
-    return variant, added
 
 
 def _compiled(config: Config, problem: Problem, device: Device) -> Resources:
@@ -268,40 +255,24 @@ def _found(problem: Problem, device: str | None, family: str | None) -> Trials:
 # User kernels
 
 
-def _kernels(name: str, device: str | None) -> list[KernelRecord]:
-    """The records of a user kernel.
-
-    Raises:
-        NotFoundError: if there is none.
-    """
-    from autotune import settings
-    from autotune.records import KernelRecord, Store
-    from autotune.report.selection import selected
-
-    selections = selected((name.strip(),), device, Store(settings.cache_dir())).records
-    return [record for record in selections if isinstance(record, KernelRecord)]
-
-
 def _show_kernels(
-    records: Sequence[KernelRecord],
-    why: bool,
-    trials: bool,
-    top: int | None,
-    csv: bool,
-    json: bool,
+    name: str, device: str | None, why: bool, trials: bool, top: int | None, csv: bool, json: bool
 ) -> None:
     """Shows the records of a user kernel, their trials, or why their best entries won."""
     from autotune import settings
-    from autotune.records import codec
+    from autotune.records import KernelRecord, Store, codec
     from autotune.report.explanation import why_it_won
     from autotune.report.record import render
+    from autotune.report.selection import selected
     from autotune.report.trials import of_record
 
+    root = settings.cache_dir()
+    selection = selected((name.strip(),), device, Store(root))
+    records = [record for record in selection.records if isinstance(record, KernelRecord)]
     if trials:
         if len(records) > 1 and (csv or json):
             calls = ", ".join(record.title for record in records)
             raise UsageError(f"several records: {calls}; give a call, or --device")
-        root = settings.cache_dir()
         _show_trials([of_record(record, root) for record in records], top, csv, json)
         return
     reasons = [why_it_won(record.entries, record.best) for record in records]
@@ -344,9 +315,14 @@ def check(
     json: bool,
 ) -> None:
     """Measure what would run and compare it with a bundle; exit status 1 if it is too slow."""
-    from autotune.measure.devices import DEFAULT
+    from autotune import settings
+    from autotune.api import lookups
+    from autotune.cuda import compiler
+    from autotune.measure import devices, targets
     from autotune.problem import problems_of
+    from autotune.records import Record, exchange
     from autotune.report import cache
+    from autotune.tuning import retiming
 
     if against is None or not 0 < least < float("inf"):
         raise UsageError("give --against BUNDLE, and a --min above 0, such as 0.95")
@@ -355,34 +331,13 @@ def check(
             f"{kernels[0]}: a bundle has no times of user kernels; give shapes, or run "
             "`autotune tune SPEC.py` again"
         )
-    problems = problems_of(shapes)
-    checks = _checked(against, problems, device or DEFAULT, objective)
-    if json:
-        show_json(cache.checks_json(checks, least))
-    else:
-        show(cache.checks_table(checks, least))
+    problems, target = problems_of(shapes), device or devices.DEFAULT
+    records = [item for item in exchange.read(against) if isinstance(item, Record)]
+    times = retiming.references(records, problems, targets.resolve(target), objective)
+    opened = partial(targets.opened, device=target)
+    chosen = partial(lookups.choose, device=target, objective=objective)
+    build = partial(compiler.compile, cache=settings.cache_dir())
+    checks = [*retiming.check(times, opened, chosen, build, objective)]
+    show_json(cache.checks_json(checks, least)) if json else show(cache.checks_table(checks, least))
     if any(result.ratio < least for result in checks):
         raise click.exceptions.Exit(1)
-
-
-def _checked(
-    against: Path,
-    problems: Sequence[Problem],
-    device: str,
-    objective: Objective,
-) -> list[TimeCheck]:
-    """Measures today's kernels and compares their times with a bundle's."""
-    from autotune import settings
-    from autotune.api import lookups
-    from autotune.cuda import compiler
-    from autotune.measure import targets
-    from autotune.records import Record, exchange
-    from autotune.tuning import retiming
-
-    records = [item for item in exchange.read(against) if isinstance(item, Record)]
-    resolved = targets.resolve(device)
-    times = retiming.references(records, problems, resolved, objective)
-    opened = partial(targets.opened, device=device)
-    chosen = partial(lookups.choose, device=device, objective=objective)
-    build = partial(compiler.compile, cache=settings.cache_dir())
-    return [*retiming.check(times, opened, chosen, build, objective)]

@@ -23,7 +23,6 @@ if TYPE_CHECKING:
     from autotune.measure.objective import Objective
     from autotune.records import TuningRecord
 
-
 Completer = Callable[[Context, Parameter, str], list[CompletionItem]]
 
 
@@ -32,43 +31,36 @@ def matching(words: Iterable[str], incomplete: str) -> list[CompletionItem]:
     return [CompletionItem(word) for word in words if word.startswith(incomplete)]
 
 
-def completer(words: Callable[[str], Iterable[str]]) -> Completer:
+def completer(words: Callable[[], Iterable[str]]) -> Completer:
     """Completes a word from a list. A broken cache completes nothing."""
 
     def complete(ctx: Context, parameter: Parameter, incomplete: str) -> list[CompletionItem]:
         del ctx, parameter
         with suppress(AutotuneError, OSError):
-            return matching(words(incomplete), incomplete)
+            return matching(words(), incomplete)
         return []
 
     return complete
 
 
 @completer
-def complete_problems(incomplete: str) -> Iterator[str]:
-    """Recorded problems; behind a shape, the words that its text may go on with."""
-    if not incomplete[:1].isalpha():
-        yield from _shapes(incomplete, _records())
+def complete_problems() -> Iterator[str]:
+    """Recorded problems."""
+    from autotune.records import Record
+
+    return (str(record.problem) for record in _records() if isinstance(record, Record))
 
 
 @completer
-def complete_named(incomplete: str) -> Iterator[str]:
+def complete_named() -> Iterator[str]:
     """Problems, and names of recorded user kernels."""
-    from autotune.records import KernelRecord
+    from autotune.records import KernelRecord, Record
 
-    records = _records()
-    if not incomplete[:1].isalpha():
-        yield from _shapes(incomplete, records)
-    yield from (record.names[1] for record in records if isinstance(record, KernelRecord))
-
-
-def _shapes(begun: str, records: Iterable[TuningRecord]) -> Iterator[str]:
-    """The problems of records, and the texts that the begun shape may become."""
-    from autotune.problem.fields import continued
-    from autotune.records import Record
-
-    yield from (str(record.problem) for record in records if isinstance(record, Record))
-    yield from continued(begun)
+    for record in _records():
+        if isinstance(record, Record):
+            yield str(record.problem)
+        elif isinstance(record, KernelRecord):
+            yield record.names[1]
 
 
 def _records() -> list[TuningRecord]:
@@ -79,7 +71,7 @@ def _records() -> list[TuningRecord]:
 
 
 @completer
-def complete_devices(_: str) -> Iterator[str]:
+def complete_devices() -> Iterator[str]:
     """GPUs of this machine, shipped recordings, keys of the catalogue."""
     from autotune.device import catalogue
     from autotune.measure import recording
@@ -90,7 +82,7 @@ def complete_devices(_: str) -> Iterator[str]:
 
 
 @completer
-def complete_samplers(_: str) -> Iterable[str]:
+def complete_samplers() -> Iterable[str]:
     """Names of samplers."""
     from autotune.tuning.options import Sampler
 
@@ -98,7 +90,7 @@ def complete_samplers(_: str) -> Iterable[str]:
 
 
 @completer
-def complete_efforts(_: str) -> Iterable[str]:
+def complete_efforts() -> Iterable[str]:
     """Names of efforts."""
     from autotune.tuning.options import Effort
 
@@ -106,7 +98,7 @@ def complete_efforts(_: str) -> Iterable[str]:
 
 
 @completer
-def complete_families(_: str) -> Iterable[str]:
+def complete_families() -> Iterable[str]:
     """Names of kernel families."""
     from autotune.families import registry
 
@@ -114,7 +106,7 @@ def complete_families(_: str) -> Iterable[str]:
 
 
 @completer
-def complete_formats(_: str) -> Iterable[str]:
+def complete_formats() -> Iterable[str]:
     """Formats of an export."""
     from autotune.export import FORMATS
 
@@ -122,7 +114,6 @@ def complete_formats(_: str) -> Iterable[str]:
 
 
 Verb = TypeVar("Verb", bound=Callable[..., Any])
-
 
 _KERNEL = re.compile(r"\s*[A-Za-z_]")
 """The start of a user kernel's name; shapes start with a number."""
@@ -212,14 +203,9 @@ def _first_sentence(command: click.Command) -> str:
 
 
 def shape_argument(
-    metavar: str,
-    text: str,
-    *,
-    shell_complete: Completer = complete_problems,
-    **attributes: Any,
+    metavar: str, text: str, *, shell_complete: Completer = complete_problems, **attributes: Any
 ) -> Callable[[Verb], Verb]:
-    """A positional argument for shapes; by default it completes recorded problems and the words of
-    their texts."""
+    """A positional argument for shapes; by default it completes recorded problems."""
     return click.argument(
         "shapes" if attributes.get("nargs") == -1 else "shape",
         cls=VerbArgument,
@@ -292,17 +278,13 @@ device_option = click.option(
     help="Device, such as gpu, replay:h100 or h100; see `autotune help devices`.  [default: gpu]",
 )
 
-
 objective_option = objective_choice("What chooses the kernel", default="hot")
-
 
 batch_invariant_option = click.option(
     "--batch-invariant", is_flag=True, help="Answer from batch-invariant ranges alone."
 )
 
-
 json_option = click.option("--json", is_flag=True, help="Print JSON.")
-
 
 hidden_device_option = click.option(
     "--device", metavar="NAME|FILE", hidden=True, shell_complete=complete_devices

@@ -39,14 +39,10 @@ if TYPE_CHECKING:
     from autotune.problem import Problem
     from autotune.problem.arguments import Span
     from autotune.records import Record
-    from autotune.records.ranges import Range
-    from autotune.report.listing import ShapesReport
     from autotune.report.progress import Shown
     from autotune.tuning.options import Search
 
-
 _BUDGETS = "60s, 2m or 90 (seconds)"
-
 
 _SIZES = re.compile(r"\s*-?\d[\d.\s]*[x×*,\s]")
 """The start of a shape or a range; everything else names a file."""
@@ -123,9 +119,7 @@ _SIZES = re.compile(r"\s*-?\d[\d.\s]*[x×*,\s]")
     help="Loss allowed in a range, against tuning every size.  [default: 0.05]",
 )
 @click.option(
-    "--batch-invariant",
-    is_flag=True,
-    help="Tune a range of M in one order of summation for all M.",
+    "--batch-invariant", is_flag=True, help="Tune a range of M in one order of summation for all M."
 )
 @json_option
 def tune(
@@ -237,6 +231,7 @@ def _tune_shapes(
     from autotune.api import tuning
     from autotune.problem import Problem
     from autotune.records import Record
+    from autotune.report import listing
     from autotune.report.progress import Shown
 
     counts: dict[str, Mapping[str, int]] = {}
@@ -252,9 +247,13 @@ def _tune_shapes(
     if isinstance(tuned, Record):
         _show_record(tuned, search.objective, counts, json)
     elif isinstance(asked, Counter):
-        _show_report(tuned, json)
+        data = {"shapes": listing.shapes_json(tuned)}
+        show_json(data) if json else show(listing.shape_table(tuned))
+        if tuned.failed:
+            raise click.exceptions.Exit(1)
     else:
-        _show_range(tuned, json)
+        data = tuned.to_json() | {"device": tuned.device.name}
+        show_json(data) if json else show(listing.range_table(tuned))
 
 
 def _show_record(
@@ -273,28 +272,6 @@ def _show_record(
         show(trials.rejection_table(**counts))
 
 
-def _show_report(report: ShapesReport, json: bool) -> None:
-    """Shows a row for each of several shapes; exit status 1 if a search failed."""
-    from autotune.report import listing
-
-    if json:
-        show_json({"shapes": listing.shapes_json(report)})
-    else:
-        show(listing.shape_table(report))
-    if report.failed:
-        raise click.exceptions.Exit(1)
-
-
-def _show_range(tuned: Range, json: bool) -> None:
-    """Shows which tuned size serves which sizes of a range."""
-    from autotune.report import listing
-
-    if json:
-        show_json(tuned.to_json() | {"device": tuned.device.name})
-    else:
-        show(listing.range_table(tuned))
-
-
 def _tune_kernel(
     spec: Path | None, device: str | None, fields: Mapping[str, object], quiet: bool, json: bool
 ) -> None:
@@ -311,10 +288,7 @@ def _tune_kernel(
             record = kernels.tune_recording(fields, **changes)
         else:
             record = specifications.tune_spec(spec, changes, fields)
-    if json:
-        show_json(codec.encode(record))
-    else:
-        show(render(record))
+    show_json(codec.encode(record)) if json else show(render(record))
 
 
 def _rejected(tuned: Record, shown: Shown, family: str) -> Mapping[str, int]:
@@ -350,17 +324,11 @@ def ladder(n: int, device: str | None, tune: bool | None, json: bool) -> None:
     Without a GPU and without --device it prints the times recorded on an H100.
     """
     from autotune.api.ladder import ladder as climb
-    from autotune.api.tuning import shown
-    from autotune.problem import Problem
     from autotune.report import ladder
-    from autotune.tuning.options import Search
 
-    with _kept(), shown(Problem(n, n, n), Search().limited(), True) as observer:
-        climbed = climb(n, device=device or _local_or_recorded(), tune=tune, observer=observer)
-    if json:
-        show_json(ladder.to_json(climbed))
-    else:
-        show(ladder.render(climbed))
+    with _kept():
+        climbed = climb(n, device=device or _local_or_recorded(), tune=tune, progress=True)
+    show_json(ladder.to_json(climbed)) if json else show(ladder.render(climbed))
 
 
 def _local_or_recorded() -> str:

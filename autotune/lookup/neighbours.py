@@ -25,7 +25,6 @@ Neighbour = Record | RecordDigest
 REACH = 6.0
 """Octaves within which a record is a neighbour."""
 
-
 # Distances for differences other than size, in octaves.
 A_LAYOUT, A_COMPUTE, AN_OUTPUT, AN_EPILOGUE, A_DEVICE = 1.0, 2.0, 0.2, 0.1, 1.0
 

@@ -17,7 +17,7 @@ import operator
 import re
 import shlex
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol, SupportsIndex
@@ -141,7 +141,10 @@ def local_gpu(device: DeviceLike) -> LocalGpu | None:
     if isinstance(device, Path | Device):
         return None
     if isinstance(device, SupportsIndex) and not isinstance(device, bool):
-        return _numbered(device)
+        with suppress(TypeError):  # an array
+            if (number := operator.index(device)) >= 0:
+                return LocalGpu(number)
+        raise DeviceError(f"device is {device}; give the number of a GPU, 0 or more")
     of_torch = type(device).__name__ == "device" and hasattr(device, "index")
     if not isinstance(device, str) and not of_torch:
         raise DeviceError(f"device is {device!r}; give its name, such as 'h100', or a file's path")
@@ -149,16 +152,6 @@ def local_gpu(device: DeviceLike) -> LocalGpu | None:
     if of_torch and match is None:
         raise DeviceError(f"device is {device}; give a GPU, such as cuda:0")
     return LocalGpu(int(match[1] or 0)) if match else None
-
-
-def _numbered(device: SupportsIndex) -> LocalGpu:
-    try:
-        number = operator.index(device)
-    except TypeError:  # an array
-        number = -1
-    if number < 0:
-        raise DeviceError(f"device is {device}; give the number of a GPU, 0 or more")
-    return LocalGpu(number)
 
 
 def gpu_numbers(devices: str | Iterable[DeviceLike]) -> list[int] | None:

@@ -62,7 +62,7 @@ class KernelTunerFile(NamedTuple):
 class _Cache:
     device_name: str
     tune_params_keys: list[str]
-    cache: dict[str, msgspec.Raw]
+    cache: dict[str, dict[str, Any]]
     kernel_name: str = ""
 
 
@@ -76,7 +76,7 @@ class _Result:
 
 @dataclass(frozen=True)
 class _Results:
-    results: list[msgspec.Raw]
+    results: list[_Result]
     metadata: dict[str, Any] = field(default_factory=dict)
 
 
@@ -94,18 +94,18 @@ def read(data: bytes, name: str) -> KernelTunerFile | None:
     if b'"tune_params_keys"' in text[:_HEAD]:
         cache = _closed(text)
         named, device = cache.kernel_name, cache.device_name
-        configs = [_entry(raw, cache.tune_params_keys) for raw in cache.cache.values()]
+        configs = [_entry(entry, cache.tune_params_keys) for entry in cache.cache.values()]
     elif b'"results"' in text[:_HEAD]:
         results = _decoded(text, _Results)
         fields = {key: str(value) for key, value in results.metadata.items()}
         stem = re.sub(r"(_T4|[-_]results)?\.json(\.gz|\.xz)?$", "", name).replace("_", " ")
         named, device = fields.get("kernel_name", ""), fields.get("device_name", stem)
         factor = _microseconds(fields.get("timeunit", "milliseconds"))
-        configs = [_result(raw, factor) for raw in results.results]
+        configs = [_tried(result, factor) for result in results.results]
     else:
         return None
     kernel = (re.findall(r"[A-Za-z_]\w*", named.partition("<")[0]) or ["kernel"])[-1]
-    rows = tuple(_row(kernel, *tried) for tried in configs if tried[1] is not None)
+    rows = tuple(_row(kernel, values, made) for values, made in configs if made is not None)
     if len({frozenset(config.values) for config, _, _ in rows}) > 1:
         raise ValueError("its configurations have different parameters")
     if not any(isinstance(outcome, Measurement) for _, _, outcome in rows):
@@ -113,9 +113,9 @@ def read(data: bytes, name: str) -> KernelTunerFile | None:
     return KernelTunerFile(kernel, _device(device), rows)
 
 
-def _decoded(text: bytes | msgspec.Raw, kind: type[T]) -> T:
+def _decoded(text: bytes, kind: type[T]) -> T:
     """The typed value of a text; NaN and infinities, which Kernel Tuner writes, are null."""
-    if isinstance(text, bytes) and (b"NaN" in text or b"Infinity" in text):
+    if b"NaN" in text or b"Infinity" in text:
         text = re.sub(rb"(?<=[:\[,\s])(?:NaN|-?Infinity)(?=[\s,\]}])", b"null", text)
     try:
         return msgspec.json.decode(text, type=kind)
@@ -133,9 +133,8 @@ def _closed(text: bytes) -> _Cache:
     return _decoded(whole, _Cache)
 
 
-def _entry(raw: msgspec.Raw, names: list[str]) -> Tried:
+def _entry(entry: dict[str, Any], names: list[str]) -> Tried:
     """An entry of a cache."""
-    entry = _decoded(raw, dict[str, Any])
     if missing := [name for name in names if name not in entry]:
         raise ValueError(f"an entry lacks the parameter {missing[0]}")
     parameters = {name: entry.pop(name) for name in names}
@@ -145,9 +144,8 @@ def _entry(raw: msgspec.Raw, names: list[str]) -> Tried:
     return parameters, _measured(entry.get("times") or entry.get("time"), 1e3)
 
 
-def _result(raw: msgspec.Raw, factor: float) -> Tried:
+def _tried(result: _Result, factor: float) -> Tried:
     """A result of T4 whose samples have a unit of `factor` microseconds."""
-    result = _decoded(raw, _Result)
     if result.invalidity != "correct":
         return result.configuration, _failure(result.invalidity)
     samples = result.times.get("runtimes")
@@ -182,10 +180,9 @@ def _measured(times: Any, factor: float) -> Outcome:
     return Measurement(estimate.median, estimate.spread, estimate.samples)
 
 
-def _row(kernel: str, parameters: Mapping[str, Any], outcome: Outcome | None) -> Row:
+def _row(kernel: str, parameters: Mapping[str, Any], outcome: Outcome) -> Row:
     """The row of a configuration. Registers and shared memory are unknown, and so are threads but
     for parameters of Kernel Tuner's names."""
-    assert outcome is not None
     for name, value in parameters.items():
         number = isinstance(value, int | float) and abs(value) < 1e15
         if not number and not isinstance(value, str):
@@ -218,7 +215,7 @@ def t4(rows: Iterable[Row], *, device: str, kernel: str) -> dict[str, Any]:
 
 
 def _t4_result(config: Config, resources: Resources, outcome: Outcome) -> dict[str, Any]:
-    values: list[tuple[str, float | None, str]] = [
+    values: list[tuple[str, float, str]] = [
         ("registers", resources.registers, "per thread"),
         ("shared_memory", resources.shared, "bytes"),
         ("local_memory", resources.local, "bytes"),
@@ -228,12 +225,11 @@ def _t4_result(config: Config, resources: Resources, outcome: Outcome) -> dict[s
         invalidity = _INVALIDITIES.get(outcome.stage, "runtime")
     else:
         times = [outcome.time_us / 1e3]
-        values += [
-            ("time", times[0], "ms"),
-            ("time_spread", outcome.spread_us / 1e3, "ms"),
-            ("time_cold", outcome.cold_us and outcome.cold_us / 1e3, "ms"),
-            ("energy", outcome.energy.joules if outcome.energy else None, "J"),
-        ]
+        values += [("time", times[0], "ms"), ("time_spread", outcome.spread_us / 1e3, "ms")]
+        if outcome.cold_us is not None:
+            values += [("time_cold", outcome.cold_us / 1e3, "ms")]
+        if outcome.energy is not None:
+            values += [("energy", outcome.energy.joules, "J")]
     return {
         "configuration": config.values,
         "objectives": ["time"],
@@ -241,8 +237,6 @@ def _t4_result(config: Config, resources: Resources, outcome: Outcome) -> dict[s
         "invalidity": invalidity,
         "correctness": int(invalidity != "correctness"),
         "measurements": [
-            {"name": name, "value": value, "unit": unit}
-            for name, value, unit in values
-            if value is not None
+            {"name": name, "value": value, "unit": unit} for name, value, unit in values
         ],
     }

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import gzip
 import json
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass, fields
 from hashlib import sha256
@@ -284,8 +284,7 @@ def device_in(path: Path) -> Device:
     """
     file = path
     if path.is_dir():
-        files = _files(path)
-        if not files:
+        if not (files := _files(path)):
             raise NotFoundError(f"{path} has no recordings, which end with {SUFFIX}")
         file = files[0]
     with _reading(file) as data:
@@ -300,13 +299,16 @@ def _files(folder: Path) -> list[Path]:
 
 def _document(recording: Recording | KernelRecording, **subject: Any) -> dict[str, Any]:
     """A recording as JSON data; `subject` says what was recorded."""
+    families: dict[str, list[SweepRow]] = {}
+    for row in recording.rows:
+        families.setdefault(row.config.family, []).append(row)
     return {
         "schema": SCHEMA,
         **subject,
         "device": recording.device.to_json(),
         "origin": asdict(recording.origin),
         "date": recording.date,
-        "families": _columns_of(recording.rows),
+        "families": {family: _columns(group) for family, group in families.items()},
     }
 
 
@@ -345,28 +347,16 @@ def _reading(path: Path, kind: str = "recording that can be used") -> Iterator[b
         raise AutotuneError(f"{path}: not a {kind}: {error}") from error
 
 
-def _columns_of(rows: Iterable[SweepRow]) -> dict[str, dict[str, Any]]:
-    """The rows of each family, by column; a column that does not apply to a row holds None."""
-    families: dict[str, list[SweepRow]] = {}
-    for row in rows:
-        families.setdefault(row.config.family, []).append(row)
-    return {family: _columns(group) for family, group in families.items()}
-
-
 def _columns(group: Sequence[SweepRow]) -> dict[str, Any]:
-    """The rows of a family, by column."""
-    names = [name for name, _ in group[0].config.params]
-    columns = {
+    """The rows of a family, by column; a column that does not apply to a row holds None."""
+    params = {name: [row.config.values[name] for row in group] for name in group[0].config.values}
+    cells = {
         name: [_cell(row, part, name) for row in group]
-        for part, names_ in _COLUMNS.items()
-        for name in names_
+        for part, columns in _COLUMNS.items()
+        for name in columns
     }
-    for name in RARE_FIELDS:
-        if not any(columns[name]):
-            del columns[name]
-    return {
-        "params": {name: [row.config.values[name] for row in group] for name in names}
-    } | columns
+    kept = {name: cells[name] for name in cells if name not in RARE_FIELDS or any(cells[name])}
+    return {"params": params} | kept
 
 
 def _cell(row: SweepRow, part: type[Any], name: str) -> Any:
@@ -408,9 +398,9 @@ def _row(config: Config, cells: Mapping[str, Any]) -> SweepRow:
     unused = failed if cells["stage"] is None else measured
     if any(value is not None for value in unused.values()):
         raise ValueError(f"both measured and failed: {shown(cells)}")
-    outcome: Measurement | Failure
-    if cells["stage"] is None:
-        outcome = convert(measured, Measurement, "measurement")
-    else:
-        outcome = convert(failed, Failure, "failure")
+    outcome: Measurement | Failure = (
+        convert(measured, Measurement, "measurement")
+        if cells["stage"] is None
+        else convert(failed, Failure, "failure")
+    )
     return SweepRow(config, convert(resources, Resources, "resources"), outcome)

@@ -13,21 +13,13 @@ from autotune.cuda.program import source_hashes
 from autotune.device import Device, SmLimits, sm_named
 from autotune.errors import DeviceError, MissingError, ProblemError, RunnerError, UsageError
 from autotune.measure import devices
-from autotune.measure.devices import (
-    DEFAULT,
-    DeviceLike,
-    LocalGpu,
-    Replayed,
-    local_gpu,
-    source_of,
-)
+from autotune.measure.devices import DEFAULT, DeviceLike, LocalGpu, Replayed, local_gpu, source_of
 from autotune.measure.recording import Origin
 from autotune.measure.runner import Runner
 from autotune.problem import Problem
 
 if TYPE_CHECKING:
     from autotune.measure.gpu_runner import GpuRunner
-
 
 OLDEST = (7, 5)
 """The oldest compute capability that the compilers of CUDA 13 know."""
@@ -60,9 +52,6 @@ class Switchable(Protocol):
 class TargetOpener:
     """Opens the target of one problem after the other. Runners that can switch to the next problem
     stay open: their processes take longer to start than a race takes. Close it after use.
-
-    Attributes:
-        device: device that measures problems.
 
     Args:
         device: device that measures problems.
@@ -210,13 +199,13 @@ class TargetOpener:
 
 
 @contextmanager
-def opened(problem: Problem, device: DeviceLike = DEFAULT, *, seed: int = 0) -> Iterator[Target]:
-    """The target of a problem on a device; `seed` is that of a recording's noise.
+def opened(problem: Problem, device: DeviceLike = DEFAULT) -> Iterator[Target]:
+    """The target of a problem on a device.
 
     Raises:
         AutotuneError: as `TargetOpener.starting`.
     """
-    with TargetOpener(device, seed=seed) as opener:
+    with TargetOpener(device) as opener:
         yield opener.target(problem)
 
 
@@ -278,10 +267,7 @@ def measuring(device: DeviceLike, tunable: str) -> tuple[int, Device]:
     source = source_of(device)
     if isinstance(source, Replayed):
         raise DeviceError(f"{device} holds times of GEMMs, none of {tunable}; give `gpu`")
-    if isinstance(source, LocalGpu):
-        index: int | None = source.index
-    else:
-        index = devices.present(source)
+    index = source.index if isinstance(source, LocalGpu) else devices.present(source)
     if index is None:
         raise MissingError(
             f"{tunable}: {resolve(device).name} is not in this machine, and the time of a "

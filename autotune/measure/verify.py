@@ -119,7 +119,6 @@ LIBRARY = Checks(
 """The verification of a library, which may add partial sums of K in 16 bits, and computes the
 epilogue after the product. Integers show what the tolerance hides: a dropped tail of K."""
 
-
 CAPACITY = 128
 """Doubles; the verification of a winner takes 59."""
 

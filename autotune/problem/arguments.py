@@ -25,7 +25,6 @@ from autotune.problem.problem import Problem
 if TYPE_CHECKING:
     from typing_extensions import Unpack
 
-
 ProblemLike = str | Problem | Sequence[int]
 """A problem as text, as a `Problem` or as (m, n, k)."""
 

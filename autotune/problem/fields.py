@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping
-from contextlib import suppress
 from operator import index
 from typing import TYPE_CHECKING, Final, Literal, SupportsIndex, TypedDict, cast, get_args
 
@@ -25,7 +24,6 @@ from autotune.problem.words import (
 
 if TYPE_CHECKING:
     from autotune.problem.words import WordField
-
 
 ACTIVATIONS = ("relu", "gelu", "gelu_tanh", "silu")
 SWIGLU = "swiglu"
@@ -152,7 +150,6 @@ if TYPE_CHECKING:
     PLAIN = EpilogueField()
 else:
     EpilogueField, PLAIN = str, NO_EPILOGUE
-
 
 Layout = Literal["nn", "nt", "tn", "tt"]
 Output = Literal["same", "f32", "f16", "bf16", "i32", "e4m3", "e5m2"]
@@ -304,28 +301,6 @@ def _field(part: str) -> tuple[str, str]:
             f"unknown {part!r} after the shape; give {words}, batch=8, scale=row, e5m2=b or out=f32"
         )
     return _FIELDS[word], COMPUTE_ALIASES.get(word, word)
-
-
-def continued(begun: str) -> list[str]:
-    """The texts that `begun` becomes when its last word is finished; none without a colon.
-
-    Fields that the text states already are left out.
-    """
-    head, colon, last = begun.rpartition(":")
-    if not colon:
-        return []
-    stated = set()
-    for part in head.lower().split(":")[1:]:
-        with suppress(ProblemError):
-            stated.add(_field(part)[0])
-    words = {word: name for word, name in _FIELDS.items() if word not in COMPUTE_ALIASES}
-    words |= {f"{label}={word}": name for label, name in _NAMES.items() for word in VALUES[name]}
-    words["batch="] = "batch"
-    return [
-        f"{head}:{word}"
-        for word, name in words.items()
-        if name not in stated and word.startswith(last.lower())
-    ]
 
 
 def whole_size(name: str, size: object, largest: int = LARGEST_DIMENSION) -> int:

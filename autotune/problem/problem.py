@@ -323,7 +323,6 @@ class Problem:
 _WORDS = tuple((name, words) for name, words in VALUES.items() if name != "epilogue")
 _NOT_EIGHT_BIT = USUAL["scale"], USUAL["accumulate"], USUAL["e5m2"]
 
-
 _RULES: Mapping[str, Callable[[Precision, Any], bool]] = {
     "epilogue": lambda row, epilogue: epilogue.elementwise or row.operand.bytes <= 2,
     "output": lambda row, output: output in ("same", *(element.name for element in row.outputs)),

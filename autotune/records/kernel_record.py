@@ -55,7 +55,6 @@ _NAME = re.compile(decoding.QUALIFIED)
 
 CompilerName = Literal["nvrtc", "nvcc"]
 
-
 LAUNCH_MACROS = (
     "kernel_tuner",
     *(f"{extent}_{axis}" for extent in ("grid_size", "block_size") for axis in "xyz"),
@@ -225,7 +224,6 @@ _OPTION = re.compile(
     r"|(D|define-macro=)[A-Za-z_]\w*(=[\w:<>*&.+\- ]*)?|(U|undefine-macro=)[A-Za-z_]\w*)"
 )
 
-
 # Wherever it stands, also in a comment: what is one to us may be code to the compiler.
 _DIRECTIVE = re.compile(
     r"(?:\#|%:)[^\S\n]*(?:/\*|(?:include\w*|import|embed)\b[^\S\n]*)"
@@ -236,7 +234,6 @@ _DIRECTIVE = re.compile(
 _HEADER = re.compile(r'"([^"\n]+)"|<([^>\n]+)>')
 
 _TRIGRAPHS = {"??=": "#", "??/": "\\"}
-
 
 _SPLICE = re.compile(r"\\[ \t]*\r?\n")
 

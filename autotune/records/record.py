@@ -29,10 +29,8 @@ from autotune.problem import Problem
 
 BEST_FIRST: tuple[Evidence, ...] = get_args(Evidence)
 
-
 PREDICTED = ".predicted.json"
 """The suffix of predicted files' names."""
-
 
 ORDERED = "ordered"
 """The store's folder for records of one order of summation."""

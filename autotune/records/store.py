@@ -70,7 +70,6 @@ KINDS: dict[str, type[TuningRecord]] = {
 }
 """The records in each folder."""
 
-
 MergeOutcome = Literal["new", "better", "equal", "skipped"]
 """The effect of merging another store's record: `new`, none was present; `better`, the present
 record was improved or replaced; `equal`, nothing changed; `skipped`, the present record stayed

@@ -325,11 +325,11 @@ def _placed(answer: Answer, fit: Fit) -> list[str]:
     demand, resident = fit.resources, fit.occupancy
     limits = ", ".join(f"{blocks} by {name}" for name, blocks in resident.limits.items())
     rows, columns = fit.tile
-    held = "1 block" if resident.blocks_per_sm == 1 else f"{resident.blocks_per_sm} blocks"
+    blocks = "1 block" if resident.blocks_per_sm == 1 else f"{resident.blocks_per_sm} blocks"
     lines = [
         f"a block: {demand.threads} threads, {demand.registers} registers a thread ({fit.source}), "
         f"{demand.shared:,} bytes of shared memory",
-        f"occupancy {resident.occupancy:.1%}: {held} an SM, bound by {resident.limiter} ({limits})",
+        f"occupancy {resident.occupancy:.1%}: {blocks} an SM, bound by {resident.limiter} ({limits})",
     ]
     if fit.waves is not None:
         empty = 1 - fit.waves / math.ceil(fit.waves)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
 from html import escape
@@ -381,23 +381,6 @@ def observing(
             yield PlainProgress(problem, limits, console, objective)
         else:
             yield LiveProgress(problem, limits, bar, objective)
-
-
-@contextmanager
-def observing_each(
-    limits: Limits, console: Console, *, plain: bool, objective: Objective = HOT
-) -> Iterator[Callable[[Problem], Observer]]:
-    """A function that names a problem and returns its observer, for one search after another."""
-    with ExitStack() as bar:
-
-        def observed(problem: Problem) -> Observer:
-            bar.close()  # of the search before
-            console.print(f"tuning {problem}", highlight=False)
-            return bar.enter_context(
-                observing(problem, limits, console, plain=plain, objective=objective)
-            )
-
-        yield observed
 
 
 @contextmanager

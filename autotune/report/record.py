@@ -21,13 +21,10 @@ from autotune.report.tables import ConfigText, FittedTable, OneLine, Titled
 
 RUNNERS_UP = 5
 
-
 Facts = list[tuple[str, str]]
 """Labels with their texts."""
 
-
 _STYLES = {"measured": "bold green", "replayed": "bold yellow", "predicted": "bold red"}
-
 
 _SOURCES = {"range": "tuned at", "nearest": "nearest", "related": "related"}
 """The label of the record that an answer takes from another problem or device."""

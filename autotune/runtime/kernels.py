@@ -48,7 +48,6 @@ if TYPE_CHECKING:
 
     from autotune.problem.call import LaunchWords
 
-
 KEPT_LAUNCHES = 256
 """Calls of a user kernel with the same addresses and numbers that stay bound."""
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
 from typing import Any, TextIO
 
 import torch
@@ -14,7 +13,6 @@ from torch import nn
 from autotune import runtime, settings
 from autotune.api import ranges, shapes
 from autotune.api.shapes import Shapes
-from autotune.api.tuning import shown_all
 from autotune.errors import UsageError
 from autotune.lookup.answer import untuned_card
 from autotune.lookup.batch_invariant import batch_invariant
@@ -352,8 +350,7 @@ def _tune_missing(
         if not missing:
             continue
         shared = replace(options, seconds=(options.seconds or 0) * len(missing) or None)
-        observing = partial(shown_all, options.objective, False)
-        tuned += shapes.tune_shapes(missing, shared, f"gpu:{ordinal}", observing=observing)
+        tuned += shapes.tune_shapes(missing, shared, f"gpu:{ordinal}")
         for problem in missing:
             runtime.current().forget(problem)
     return ShapesReport(tuned)

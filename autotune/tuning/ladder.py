@@ -32,7 +32,6 @@ STEPS = {
     "tiled, TILE_WIDTH 32": Config.parse("tiled:tile_width=32,specialized=1"),
 }
 
-
 BEST = "simt, the best"
 
 

@@ -37,14 +37,11 @@ from autotune.version import __version__
 
 __all__ = ["Search", "tune"]
 
-
 EXTRA, STEP = 100, 10
 """Most trials beyond the limit while every measured one is refused as inaccurate, and the trials by
 which the limit rises at once."""
 
-
 R = TypeVar("R", bound=TuningRecord)
-
 
 Outcome = Measurement | Failure
 

@@ -21,18 +21,14 @@ from autotune.measure.objective import (
 
 Sampler = Literal["gp", "tpe", "random", "exhaustive"]
 
-
 Effort = Literal["quick", "default", "long", "exhaustive"]
-
 
 BUDGET_S = 60.0
 """Seconds of a search by default."""
 
-
 SHAPE_BUDGET_S = 20.0
 """Seconds that are enough for a search of one shape: workers start, kernels compile, the leaders
 are timed. Shapes that share a budget have as many each by default."""
-
 
 LONG_TRIALS = 400
 """Trials of a long search, which does not stop by itself. The stop rule ends searches after 50 to
@@ -40,16 +36,13 @@ LONG_TRIALS = 400
 recorded spaces of up to 18,000 configurations the search was within 0.2 % after 200 trials; twice
 as many leave room for spaces of up to 100,000."""
 
-
 LONGER = 5.0
 """Factor on the default seconds of a long search: enough for most of `LONG_TRIALS` with a single
 compiler thread, which compiles about one program a second."""
 
-
 RACE_REACH = 1.05
 """The final round of a race has what takes at most this multiple of the best time: times that are
 taken alone differ by less from those taken interleaved."""
-
 
 _RACED = ("effort", "seconds", "jobs", "objective")
 """The fields that may be stated for a race."""
@@ -234,7 +227,6 @@ class Search:
 RESERVE, MOST_RESERVE = 0.05, 0.1
 """Share of the time kept for the last round, and the largest share that it gets if it takes longer.
 """
-
 
 LAST_TRIALS = 12
 """Trials that a last round takes as long as: ten leaders, and a winner by each time once more."""

@@ -46,7 +46,6 @@ from autotune.tuning.trials import Quarantine, Trial
 TOP = 3
 """The number of a record's entries that are timed again by default."""
 
-
 Opened = Callable[[Problem], AbstractContextManager[Target]]
 
 

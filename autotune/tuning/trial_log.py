@@ -48,24 +48,18 @@ from autotune.tuning.trials import Trial
 MEASURE_S = 150.0
 """Seconds in which a candidate is measured, unless the problem is larger than 7 TFLOP."""
 
-
 EXPIRES_S = 2 * (compile_limits.SECONDS + MEASURE_S)
 """Age at which a claim expires if its process, on another host or in another container, cannot be
 looked up: twice the time that a trial may take."""
 
-
 SUFFIX = ".jsonl"
-
 
 BROKEN = (ArithmeticError, AttributeError, LookupError, RecursionError, TypeError, ValueError)
 """The exceptions that decoding a broken line may raise."""
 
-
 K = TypeVar("K")
 
-
 _CHECKSUM = b',"crc":'
-
 
 # The logs that this process has open. Claims that a full disk kept a log from releasing end when it
 # closes.

@@ -177,15 +177,12 @@ class Silent:
 LEADERS = 10
 """Trials that are timed interleaved at the end, and recorded."""
 
-
 BY_OTHER_OBJECTIVE = 2
 """Leaders by the time that is not the objective."""
-
 
 NEAR = 1.1
 """The best of a family is a leader up to this multiple of the best time: it may owe its place to
 how little of that family was searched."""
-
 
 AccuracyCheck = Callable[[Measurement, Measurement], Measurement | Failure]
 """The measurement, or a failure if it is too inaccurate beside the vendor baseline's."""

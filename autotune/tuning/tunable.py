@@ -43,7 +43,6 @@ from autotune.records import (
 
 R_co = TypeVar("R_co", bound=TuningRecord, covariant=True)
 
-
 RANKED = 6000
 """Configurations of a family that the cost model ranks at most: ranking 100,000 takes seconds."""
 
@@ -165,7 +164,6 @@ class Tunable(ABC, Generic[R_co]):
 
 GUESSES = 24
 """Guesses of the cost model, as long as no configuration has worked."""
-
 
 NEIGHBOURS, RUNNERS_UP = 4, 4
 """Nearest recorded problems whose winners are guessed, and entries of those of the same sizes."""

@@ -291,7 +291,7 @@ class _Enumeration:
         """Whether each combination fulfils a constraint. An early check, before all that it reads
         is set, finds those that never will."""
         predicate, reads = self._constraints[place][1], self._reads[place]
-        order, known = self._order[: block.shape[1]], len(reads)
+        order, count = self._order[: block.shape[1]], len(reads)
         table = ConfigTable(self._family, {name: self._parameters[name] for name in order}, block)
         if isinstance(predicate, Expression):
             firsts, groups = _grouped(table, reads)
@@ -314,7 +314,7 @@ class _Enumeration:
                 return True
 
         groups, answers = _called(asked, table, reads, self._parameters)
-        if not {*[*reads][known:]} <= {*order}:
+        if not {*[*reads][count:]} <= {*order}:
             raise _MisplacedError
         return np.array(answers, bool)[groups]
 
@@ -415,16 +415,16 @@ def _called(
 ) -> tuple[NDArray[np.intp], list[T]]:
     """Calls a function of values once for all rows of a table alike in what it reads: `reads`, to
     which it adds. `names` are all parameters, among them those that the table lacks."""
-    observed, known = Observed(table, names, reads), -1
-    while known != len(reads):
-        known = len(reads)
+    observed, count = Observed(table, names, reads), -1
+    while count != len(reads):
+        count = len(reads)
         own = [name for name in reads if name in table.values]
         firsts, groups = _grouped(table, own)
         results = []
         for observed.row, values in zip(firsts.tolist(), _rows(table, firsts, own), strict=True):
             observed.update(zip(own, values, strict=True))
             results.append(function(observed))
-            if known != len(reads):
+            if count != len(reads):
                 break
     return groups, results
 

@@ -117,7 +117,6 @@ MEASURED = {
 }
 """Attributes of a result that the text of a metric can name."""
 
-
 Metric = Callable[[KernelResult], float]
 """A number that follows from a result."""
 
@@ -189,12 +188,9 @@ def check_metrics(
 LARGEST_SOURCE = limits.RECORD // 2
 """Characters of a source, with its headers, that a record keeps."""
 
-
 BROKEN = "a constraint is not fulfilled"
 
-
 NOT_RECORDED = Rejection("not recorded", "the recording does not have it")
-
 
 QUARANTINED = Rejection("quarantined", "it crashed or hung before")
 
@@ -297,8 +293,8 @@ class KernelTunable(Tunable[KernelRecord]):
         space, (places, geometries) = self.kernel.space, self.kernel.geometries
         refused = [_refused(own, runner.device) for own in geometries]
         why = [refused[place] for place in places.tolist()]
-        if (known := runner.known()) is not None:
-            recorded = {*space.configs.rows(known).tolist()}
+        if (configs := runner.known()) is not None:
+            recorded = {*space.configs.rows(configs).tolist()}
             why = [
                 each if row in recorded else each or NOT_RECORDED for row, each in enumerate(why)
             ]

@@ -73,7 +73,7 @@ class Reporter(Silent):
 
 options = Search(seconds=float(sys.argv[3]), seed=int(sys.argv[4]))
 devices = sys.argv[5] or None
-tuning.search(Problem.parse(sys.argv[2]), options, devices=devices, observer=Reporter())
+tuning.search(Problem.parse(sys.argv[2]), options, devices=devices, progress=Reporter())
 """
 
 

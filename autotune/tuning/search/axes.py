@@ -261,7 +261,6 @@ def _twos(value: Value | None) -> int:
 
 Mask = npt.NDArray[np.bool_]
 
-
 # A family with LEAST trials whose best is FAR times as slow as the best of all gets no more of
 # them while other families have configurations left.
 LEAST, FAR = 8, 1.5

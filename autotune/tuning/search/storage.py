@@ -38,21 +38,16 @@ from autotune.tuning.trials import Trial
 PROXY, PROXY_PORT, PROXY_S = "grpc://", 13000, 10.0
 """The URL of a gRPC proxy, its usual port, and how long it may take to answer at first."""
 
-
 SQLITE, SQLITE_S = "sqlite:///", 60.0
 """The URL of an SQLite file, and how long another process may hold it."""
-
 
 PACKAGES = {"MySQLdb": "mysqlclient", "grpc": "grpcio 'protobuf>=5.28.1'"}
 """The package of a module, if it has another name than the module."""
 
-
 HIDDEN, SHORTEST = "***", 4
 """A password in a message; shorter ones are replaced only where they stand as a word."""
 
-
 _USER = re.compile(r"://(?P<user>[^:/]*):(?P<password>.*)@")
-
 
 _SECRET = re.compile(r"(?i)pass|pwd|secret|token|key|cred|auth|odbc_connect")
 
@@ -137,7 +132,6 @@ def _secrets(url: str) -> list[str]:
 
 CONFIG, OWNER, SINCE, RESULT = "config", "owner", "since", "result"
 """User attributes of a trial. A claim's owner is written last."""
-
 
 PAUSE_S, PAUSES = 0.02, 100
 """Pauses while another process has begun a trial and not named its configuration yet."""

@@ -251,16 +251,16 @@ def test_real_searches_share_a_recording() -> None:
     assert report[0].answer.evidence == "replayed"
 
 
-def test_one_bar_shows_all_searches(searches: Searches) -> None:
+def test_one_bar_shows_all_searches(searches: Searches, monkeypatch: pytest.MonkeyPatch) -> None:
     observed: list[tuple[Problem, float]] = []
 
-    def observing(count: int, budget_s: float) -> Any:
+    def shown_all(count: int, budget_s: float, *_: Any) -> Any:
         assert (count, budget_s) == (2, 30)
         note: Callable[..., None] = lambda *call: observed.append(call)  # noqa: E731
         return nullcontext(note)
 
-    both = Shapes.of([SMALL, LARGE])
-    shapes.tune_shapes(both, Search(seconds=30), H100, observing=observing)
+    monkeypatch.setattr(tuning, "shown_all", shown_all)
+    shapes.tune_shapes(Shapes.of([SMALL, LARGE]), Search(seconds=30), H100)
     assert observed == searches.calls
 
 

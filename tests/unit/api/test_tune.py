@@ -14,6 +14,7 @@ import autotune
 from autotune.api import ranges, shapes, tuning
 from autotune.api.shapes import Shapes
 from autotune.errors import ProblemError, UsageError
+from autotune.measure.objective import HOT
 from autotune.problem.arguments import Span
 from autotune.problem.problem import Problem
 from autotune.records.ranges import Range, Segment
@@ -120,7 +121,7 @@ def test_keywords_replace_fields_of_the_search(calls: Calls) -> None:
 def test_several_gpus_share_the_work(calls: Calls, device: Any) -> None:
     tune(WIDE, device=device)
     ((*_, options),) = calls
-    assert (options["device"], options["devices"]) == ("gpu", device)
+    assert options["place"] == ("gpu", device, "auto")
     with pytest.raises(UsageError, match="a range takes one device, not"):
         tune("1..16x4096x4096", device=device)
 
@@ -133,8 +134,8 @@ def test_race_of_several_shapes_takes_one_device() -> None:
 def test_one_device_stands_as_it_is(calls: Calls) -> None:
     for device in ("gpu:1", 1, "h100"):
         tune(WIDE, device=device)
-    assert [options["device"] for *_, options in calls] == ["gpu:1", 1, "h100"]
-    assert [options["devices"] for *_, options in calls] == [None] * 3
+    places = [options["place"] for *_, options in calls]
+    assert places == [(device, None, "auto") for device in ("gpu:1", 1, "h100")]
 
 
 def test_observer_takes_the_place_of_the_progress(calls: Calls) -> None:
@@ -143,8 +144,8 @@ def test_observer_takes_the_place_of_the_progress(calls: Calls) -> None:
     autotune.tune("1..16x4096x4096", progress=observer)
     autotune.tune([WIDE], progress=observer)
     one, over, among = (options for *_, options in calls)
-    assert one["observer"] is over["observed"](WIDE) is observer
-    with among["observing"](1, 20.0) as observed:
+    assert one["progress"] is over["progress"] is among["progress"] is observer
+    with tuning.shown_all(1, 20.0, HOT, observer) as observed:
         assert observed(WIDE, 20.0) is observer
 
 

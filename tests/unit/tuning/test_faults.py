@@ -29,6 +29,7 @@ from autotune.measure import worker
 from autotune.measure.gpu_runner import GpuRunner
 from autotune.measure.measurement import Failure, Measurement
 from autotune.measure.runner import Candidate, Runner
+from autotune.measure.worker import RestartingWorker
 from autotune.records import Record, Store, codec
 from autotune.tuning.loop import Search, tune
 from autotune.tuning.pipeline import Compile
@@ -74,8 +75,14 @@ class OutcomeRecorder(GpuRunner):
         bench = f"support.dying_benches:{bench}"
         super().__init__(SQUARE, bench=bench, baseline_bench=None, time_limit=time_limit)
 
-    def _request(self, method: str, arguments: tuple[object, ...], limit: float) -> object:
-        answer = super()._request(method, arguments, limit)
+    def _request(
+        self,
+        method: str,
+        arguments: tuple[object, ...],
+        limit: float,
+        worker: RestartingWorker | None = None,
+    ) -> object:
+        answer = super()._request(method, arguments, limit, worker)
         match arguments, answer:
             case (Candidate() as candidate, *_), Measurement() | Failure():
                 self.returned[candidate.config] = answer
