@@ -104,9 +104,10 @@ def _unrolled(text: str, macros: Macros) -> str:
     values = dict(macros)
 
     def line(match: re.Match[str]) -> str:
-        return re.sub(r"[A-Za-z_]\w*", lambda word: values.get(word[0], word[0]), match[0])
+        count = re.sub(r"[A-Za-z_]\w*", lambda word: values.get(word[0], word[0]), match[2])
+        return match[1] + count
 
-    return re.sub(r"#\s*pragma\s+unroll\b.*", line, text) if values else text
+    return re.sub(r"(#\s*pragma\s+unroll\b)(.*)", line, text) if values else text
 
 
 def _output(

@@ -329,7 +329,8 @@ def _placed(answer: Answer, fit: Fit) -> list[str]:
     lines = [
         f"a block: {demand.threads} threads, {demand.registers} registers a thread ({fit.source}), "
         f"{demand.shared:,} bytes of shared memory",
-        f"occupancy {resident.occupancy:.1%}: {blocks} an SM, bound by {resident.limiter} ({limits})",
+        f"occupancy {resident.occupancy:.1%}: {blocks} an SM, "
+        f"bound by {resident.limiter} ({limits})",
     ]
     if fit.waves is not None:
         empty = 1 - fit.waves / math.ceil(fit.waves)

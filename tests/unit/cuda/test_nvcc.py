@@ -120,15 +120,14 @@ def test_quoted_characters_reach_the_source(tmp_path: Path) -> None:
     assert isinstance(compiled(tmp_path, text, options=("-DX=3 > 2 & 1",)), Program)
 
 
-def test_macro_in_a_pragma_unrolls_the_loop(tmp_path: Path) -> None:
-    text = """
-    template <int N> __global__ void k(float* x) {
-    #  pragma unroll (UNROLLED)
+@pytest.mark.parametrize("name", ["UNROLLED", "unroll"])
+def test_macro_in_a_pragma_unrolls_the_loop(tmp_path: Path, name: str) -> None:
+    text = f"""
+    template <int N> __global__ void k(float* x) {{
+    #  pragma unroll ({name})
         for (int i = 0; i < 512; ++i) x[i * blockDim.x] += N;
-    }"""
-    programs = [
-        compiled(tmp_path, text, macros=(("UNROLLED", str(count)),)) for count in (1, 2, 128)
-    ]
+    }}"""
+    programs = [compiled(tmp_path, text, macros=((name, str(count)),)) for count in (1, 2, 128)]
     sizes = [len(program.cubin) for program in programs if isinstance(program, Program)]
     assert len(sizes) == 3
     assert sizes[0] < sizes[2] > sizes[1] + 2000

@@ -104,7 +104,7 @@ def test_row_is_printed_on_one_line() -> None:
 
 
 def test_real_run_reports_events_in_order(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    program = live.PROGRAM.replace("observer=", "device='replay:h100', observer=")
+    program = live.PROGRAM.replace("progress=", "device='replay:h100', progress=")
     monkeypatch.setattr(live, "PROGRAM", program)
     result = live.run(Problem(1024, 1024, 1024), 2.0, 0, tmp_path)
     summary = result.summary(result.fastest_us)
