@@ -201,6 +201,7 @@ def cost_ms(bench: KernelBench, candidate: Candidate, repeats: int) -> float:
     return median(costs)
 
 
+@pytest.mark.timing
 @pytest.mark.parametrize("megabytes", [64, 256])
 def test_verification_costs_little_of_a_trial(
     session: Session, monkeypatch: pytest.MonkeyPatch, megabytes: int
