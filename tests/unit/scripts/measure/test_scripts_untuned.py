@@ -28,7 +28,7 @@ def _few(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 def run(out: Path, count: int, *options: str) -> Result:
     app = Typer()
     app.command()(untuned.main)
-    words = (out, "--device", "h100", "--count", count, "--each", 2, *options)
+    words = (out, "--device", "h100", "--count", count, "--each", 1, *options)
     return CliRunner().invoke(app, [str(word) for word in words], catch_exceptions=False)
 
 
