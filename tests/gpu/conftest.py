@@ -10,7 +10,9 @@ from typing import Any
 import pytest
 
 from autotune import runtime
+from autotune.device import Device
 from autotune.errors import MissingError
+from autotune.measure.devices import probe
 from autotune.measure.session import Session, open_session
 from autotune.runtime import UntunedWarning
 from autotune.runtime.launcher import Driver
@@ -24,6 +26,14 @@ def session() -> Iterator[Session]:
         pytest.skip(str(error))
     with session:
         yield session
+
+
+@pytest.fixture(scope="module")
+def device() -> Device:
+    try:
+        return probe()
+    except MissingError as error:
+        pytest.skip(str(error))
 
 
 @pytest.fixture(scope="session")

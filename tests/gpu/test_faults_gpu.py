@@ -11,9 +11,8 @@ from attempts import repeated
 from broken_kernels import broken
 
 from autotune.device import Device
-from autotune.errors import MissingError, RunnerError
+from autotune.errors import RunnerError
 from autotune.measure.bench import GemmBench
-from autotune.measure.devices import probe
 from autotune.measure.gpu_runner import GpuRunner
 from autotune.measure.measurement import Failure, Measurement
 from autotune.measure.oracle import checked_accuracy
@@ -34,14 +33,6 @@ def bench(session: Session, programs: Path) -> GemmBench:
 @pytest.fixture(scope="module")
 def batched(session: Session, programs: Path) -> GemmBench:
     return GemmBench(session, BATCH, leading_dimensions=GAPPED, cache=programs)
-
-
-@pytest.fixture(scope="module")
-def device() -> Device:
-    try:
-        return probe()
-    except MissingError as error:
-        pytest.skip(str(error))
 
 
 @pytest.fixture

@@ -10,9 +10,6 @@ import numpy as np
 import pytest
 
 import autotune
-from autotune.device import Device
-from autotune.errors import MissingError
-from autotune.measure import devices
 from autotune.tuning.options import Search
 from autotune.tuning.trials import Progress, Silent, Trial
 
@@ -49,17 +46,12 @@ class Watch(Silent):
         self.samples.append((trial.outcome.time_us, trial.outcome.samples))
 
 
+pytestmark = pytest.mark.usefixtures("device")
+
+
 @pytest.fixture(autouse=True)
 def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("AUTOTUNE_CACHE_DIR", str(tmp_path))
-
-
-@pytest.fixture(scope="module", autouse=True)
-def device() -> Device:
-    try:
-        return devices.probe()
-    except MissingError as error:
-        pytest.skip(str(error))
 
 
 def doubled(out: Any, values: Any, n: Any) -> list[Any]:

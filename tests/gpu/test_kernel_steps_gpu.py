@@ -14,8 +14,7 @@ import pytest
 import autotune
 from autotune import Scratch, Step
 from autotune.device import Device
-from autotune.errors import AutotuneError, MissingError
-from autotune.measure import devices
+from autotune.errors import AutotuneError
 from autotune.measure.session import PyCudaSession
 from autotune.records import KernelRecord
 from autotune.tuning.options import Search
@@ -129,14 +128,6 @@ SIDE = 256
 @pytest.fixture(autouse=True)
 def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("AUTOTUNE_CACHE_DIR", str(tmp_path))
-
-
-@pytest.fixture(scope="module")
-def device() -> Device:
-    try:
-        return devices.probe()
-    except MissingError as error:
-        pytest.skip(str(error))
 
 
 def check_winners(record: KernelRecord, right: int, trials: int) -> None:

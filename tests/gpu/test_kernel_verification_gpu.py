@@ -11,22 +11,17 @@ from typing import Any
 
 import numpy as np
 import pytest
+from user_candidates import candidates
 
-from autotune.cuda import compiler
 from autotune.device import Device
 from autotune.measure.measurement import Failure, Measurement
 from autotune.measure.runner import Candidate
 from autotune.measure.session import Session
-from autotune.measure.without_gpu import PredictedRunner
-from autotune.problem import Problem
-from autotune.tuning.pipeline import prepare
+from autotune.problem.integers import ceil_div
 from autotune.user_kernels import bench as module
 from autotune.user_kernels.bench import KernelBench
-from autotune.user_kernels.definition import define_kernel
 from autotune.user_kernels.guarded_arrays import TYPES
 from autotune.user_kernels.results import Verification
-from autotune.user_kernels.source import unpacked
-from autotune.user_kernels.tunable import KernelTunable
 from autotune.user_kernels.workload import Workload, workload
 
 COPY = """
@@ -77,29 +72,6 @@ def cache_dir(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.Monk
     monkeypatch.setenv("AUTOTUNE_CACHE_DIR", str(folder))
 
 
-def compiled(
-    work: Workload, device: Device, source: str, values: dict[str, Sequence[int]], blocks: int
-) -> list[Candidate]:
-    """Every configuration of a kernel with blocks of 256 threads."""
-    geometry: dict[str, Any] = {"grid": blocks, "block": 256, "shared": 0, "constraints": None}
-    kernel = define_kernel(source, work.call.name, values, **geometry)
-    tunable = KernelTunable(kernel, work.call, work.arguments)
-    runner = PredictedRunner(Problem(1, 1, 1), device)  # has the device; measures nothing
-    candidates: list[Candidate] = []
-    with unpacked(kernel.source, kernel.includes) as (folder, includes):
-        for config in kernel.combinations():
-            outcome = prepare(
-                tunable.plan(config),
-                runner,
-                lambda template, arch: compiler.compile(
-                    template, arch, cache=None, sources=folder, includes=includes
-                ),
-            )
-            assert isinstance(outcome, Candidate), f"{config}: {outcome}"
-            candidates.append(outcome)
-    return candidates
-
-
 def copied(dtype: str, wide: str) -> Workload:
     """The call of `copy`; element `AT` is 1, which each fault changes."""
     drawn = np.random.default_rng(0).standard_normal(N)
@@ -119,8 +91,8 @@ def copied(dtype: str, wide: str) -> Workload:
 def faulty(device: Device, size: int) -> dict[str, Candidate]:
     """A candidate with each fault, for elements of `size` bytes."""
     work, values = copied("uint8", "uint8"), {"BYTES": (size,), "FAULT": range(len(FAULTS))}
-    candidates = compiled(work, device, COPY, values, -(-N // 256))
-    return dict(zip(FAULTS, candidates, strict=True))
+    compiled = candidates(work, device, COPY, work.call.name, values, grid=ceil_div(N, 256))
+    return dict(zip(FAULTS, compiled, strict=True))
 
 
 def on_host(session: Session, work: Workload, monkeypatch: pytest.MonkeyPatch) -> KernelBench:
@@ -139,9 +111,9 @@ def test_device_fails_each_fault_in_the_words_of_the_host(
     work = copied(*types)
     device, host = KernelBench(session, work), on_host(session, work, monkeypatch)
     assert device._comparison is not None
-    candidates = faulty(session.device, np.dtype(types[0]).itemsize)
+    by_fault = faulty(session.device, np.dtype(types[0]).itemsize)
     for fault, reason in FAULTS.items():
-        outcome, expected = (bench.measure(candidates[fault], None) for bench in (device, host))
+        outcome, expected = (bench.measure(by_fault[fault], None) for bench in (device, host))
         if fault == "none":
             assert isinstance(outcome, Measurement), outcome
             assert isinstance(expected, Measurement), expected
@@ -171,10 +143,10 @@ def test_rounding_has_the_same_error_on_the_device(
 
 def test_input_is_restored_after_a_stray_write(session: Session) -> None:
     bench = KernelBench(session, copied("float32", "float32"))
-    candidates = faulty(session.device, 4)
+    by_fault = faulty(session.device, 4)
     for fault in FAULTS:
-        bench.measure(candidates[fault], None)
-        outcome = bench.measure(candidates["none"], None)
+        bench.measure(by_fault[fault], None)
+        outcome = bench.measure(by_fault["none"], None)
         assert isinstance(outcome, Measurement), (fault, outcome)
 
 
@@ -185,7 +157,9 @@ def axpy(device: Device, n: int) -> tuple[Workload, Candidate]:
         return [float(a) * x.astype(np.float64) + y, None, None, None]
 
     work = workload("saxpy", [y, x, np.float32(0.1), np.int64(n)], reference, Verification())
-    (candidate,) = compiled(work, device, SAXPY, {"THREADS": (256,)}, -(-n // 256))
+    (candidate,) = candidates(
+        work, device, SAXPY, work.call.name, {"THREADS": (256,)}, grid=ceil_div(n, 256)
+    )
     return work, candidate
 
 

@@ -21,22 +21,19 @@ import stencil
 import transpose
 from numpy.typing import NDArray
 from support.loaded import resident_blocks, resources
+from user_candidates import candidates
 
 import autotune
 from autotune.cuda import compiler
 from autotune.cuda.program import Program
 from autotune.device import Device
-from autotune.errors import MissingError
-from autotune.measure import devices
 from autotune.measure.gpu_runner import GpuRunner
 from autotune.measure.measurement import Failure, Measurement, tied
 from autotune.measure.runner import Candidate
 from autotune.measure.session import PyCudaSession, Session
-from autotune.measure.without_gpu import PredictedRunner
-from autotune.problem import Problem
 from autotune.records import KernelRecord
 from autotune.tuning.options import Search
-from autotune.tuning.pipeline import prepare, resources_of
+from autotune.tuning.pipeline import resources_of
 from autotune.user_kernels.bench import KernelBench, open_kernel_runner
 from autotune.user_kernels.definition import define_kernel
 from autotune.user_kernels.results import Verification
@@ -106,14 +103,6 @@ def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-@pytest.fixture(scope="module")
-def device() -> Device:
-    try:
-        return devices.probe()
-    except MissingError as error:
-        pytest.skip(str(error))
-
-
 def doubled(out: NDArray[np.float32], values: NDArray[np.float32], n: np.int32) -> Sequence[Any]:
     del out, n
     return [2 * values, None, None]
@@ -123,29 +112,6 @@ def faulty() -> Workload:
     values = np.random.default_rng(0).standard_normal(N, np.float32)
     arguments = [np.zeros_like(values), values, np.int32(N)]
     return workload("faulty", arguments, doubled, Verification())
-
-
-def candidates(
-    work: Workload, device: Device, source: str, name: str, values: dict[str, Any], **changes: Any
-) -> list[Candidate]:
-    """Every configuration of a kernel, compiled."""
-    geometry: dict[str, Any] = {"grid": 1, "block": 256, "shared": 0, **changes}
-    kernel = define_kernel(source, name, values, constraints=None, **geometry)
-    tunable = KernelTunable(kernel, work.call, work.arguments)
-    runner = PredictedRunner(Problem(1, 1, 1), device)  # has the device; measures nothing
-    prepared: list[Candidate] = []
-    with unpacked(kernel.source, kernel.includes) as (folder, includes):
-        for config in kernel.combinations():
-            outcome = prepare(
-                tunable.plan(config),
-                runner,
-                lambda template, arch: compiler.compile(
-                    template, arch, cache=None, sources=folder, includes=includes
-                ),
-            )
-            assert isinstance(outcome, Candidate), f"{config}: {outcome}"
-            prepared.append(outcome)
-    return prepared
 
 
 @pytest.fixture(scope="module")
