@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass, replace
-from functools import cached_property, partial
+from functools import cache, cached_property, partial
 from hashlib import sha256
 from pathlib import Path
 from threading import get_ident
@@ -345,9 +345,9 @@ def _measured(
         checks = partial(call.check, kernel, resolved.arch, compile, places)
         check = opened.enter_context(background(checks))
         _import_ahead(search)
-        expected = partial(call.work, kernel)
+        expected = cache(partial(call.work, kernel))
         if not resolved.knows_clusters:  # nothing compiles before the worker has stated its GPU
-            expected = partial(replace, expected())
+            expected()
         from autotune.tuning.loop import tune
         from autotune.user_kernels.bench import seconds_limit
 
@@ -502,7 +502,7 @@ def tune_recording(
     """Searches all that a user kernel's recording has, without its source.
 
     Args:
-        fields: those of the `Search`.
+        fields: fields of the `Search` by their names.
         device: such as `replay:stencil` or `replay:A100_T4.json.gz`.
         progress: as for `tune_kernel`.
 

@@ -149,7 +149,7 @@ def warnings_of(
 
 
 def _is_here(record: Record, device: DeviceLike) -> bool:
-    """Whether the device is in this machine and of the model that the record was measured on."""
+    """Whether the device is in this machine and of the record's model."""
     try:
         return targets.measures(device) and same_model(record.device, targets.resolve(device))
     except MissingError:
@@ -157,7 +157,7 @@ def _is_here(record: Record, device: DeviceLike) -> bool:
 
 
 def _is_own(record: Record) -> bool:
-    """Whether the user's cache holds the record; other records came with the package or a site."""
+    """Whether the record is in the user's cache, and not a shipped or a site's record."""
     store = _records().store
     return type(record) is not Record or store.load(record.device, record.problem) == record
 

@@ -207,15 +207,15 @@ def quantize(x: Any, dtype: Any = "e4m3", scale: Any = "row", out: Any = None) -
     caller's current stream of the array's GPU.
 
     The scales make the largest finite number of each group the largest one of the type, 448 of
-    e4m3, 57344 of e5m2 and 127 of int8. They are those that `autotune.matmul` takes as `scale_a`,
-    and as `scale_b` with `q.T`, but for those of blocks, which are of 128 x 128 there.
+    e4m3, 57344 of e5m2 and 127 of int8. `autotune.matmul` takes the scales as `scale_a`, and with
+    `q.T` as `scale_b`, except that blocks of `scale_b` are 128 x 128.
 
         scale     scales                            a scale for
         tensor    (1,)                              all numbers
         row       (m,)                              each row
         block     (ceil(k / 128), m)                128 neighbours of a row
 
-    A batch has its axes in front of those of `row` and `block`.
+    The scales `row` and `block` of a batch begin with the axes of the batch.
 
     A group of zeros has scale 1. Infinities and NaN do not count towards a scale: an infinity
     becomes the largest number, NaN stays NaN in fp8 and becomes 0 in int8. No number overflows.

@@ -62,7 +62,7 @@ def replayed(device: DeviceLike, tunable: KernelTunable) -> KernelRecording | No
 
 @dataclass(frozen=True)
 class RecordedTunable(KernelTunable):
-    """A kernel without its source, whose configurations are those of a recording."""
+    """A kernel without its source: a recording states its configurations."""
 
     recorded: tuple[Config, ...] = ()
 

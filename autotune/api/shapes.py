@@ -1,4 +1,4 @@
-"""Counted shapes, such as those of a model: their file, and their tuning under one budget.
+"""Shapes with counts, such as a model's: their file, and their tuning under one budget.
 
 {"schema": 1, "shapes": {"16x4096x4096:bf16:nt:bias": 32, "16x16384x4096:bf16:nt": 32}}
 
