@@ -170,8 +170,8 @@ def tune_kernel(
             configurations that were tried, for `device="replay:saxpy.json.gz"`.
         metrics: further functions of a `KernelResult` by name, or texts in its attributes and the
             parameters; their values go into the record.
-        progress: whether to show a progress bar, on standard error or in the notebook; `lines` for
-            plain lines; or an observer, which receives the progress events instead.
+        progress: whether to show a progress bar, on standard error; `lines` for plain lines, which
+            notebooks get too; or an observer, which receives the progress events instead.
 
     Raises:
         UsageError: for invalid arguments or limits, a reference that does not fit them, more than

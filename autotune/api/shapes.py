@@ -195,7 +195,7 @@ def tune_shapes(
     count = sum(not gain.settled for gain in gains.values())
     budget = options.shared_seconds(count)
     with (
-        tuning.shown_all(count, budget, options.objective, progress) as observed,
+        tuning.shown_all(count, options.objective, progress) as observed,
         TargetOpener(device, numbers=devices, seed=options.seed, quick=options.quick) as opener,
     ):
 

@@ -144,8 +144,8 @@ def tune(
         batch_invariant: for a range of M, whether all kernels add up in one order of summation, so
             that the bits of a row of C do not depend on the rows beside it. Only calls with
             `batch_invariant` run these kernels.
-        progress: whether to show a progress bar, on standard error or in the notebook; `lines` for
-            plain lines; or an observer, which receives the progress events instead.
+        progress: whether to show a progress bar, on standard error; `lines` for plain lines, which
+            notebooks get too; or an observer, which receives the progress events instead.
 
     Returns:
         The record of one problem; the `Range`; or of several problems a `ShapesReport`, with a row
