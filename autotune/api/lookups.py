@@ -70,13 +70,6 @@ def best(
     return record
 
 
-def best_of_all(result: Record | Answer) -> Record | None:
-    """The record of all families beside one of a family alone; None if there is none."""
-    if not isinstance(result, FamilyRecord):
-        return None
-    return _loaded(result.problem, result.device, AUTO)
-
-
 def _records() -> Records:
     return Records(Store(settings.cache_dir()))
 
@@ -168,16 +161,6 @@ def _tuning(record: Record, option: str) -> str:
         return f"autotune tune {record.title}{option}"
     tuned = invariant.range_of(record, _records())
     return invariant.range_command(record.problem, tuned, option)
-
-
-def other_tools(result: Record | Answer) -> str | None:
-    """The change of driver and compiler since a result's record was measured, such as
-    `driver 12.8, now 13.0`; None if it is stale, nothing has changed, or there is no record."""
-    record = result if isinstance(result, Record) else result.record
-    if record is None:
-        return None
-    today = targets.here()
-    return None if merging.stale(record, today) else merging.changes(record, today)
 
 
 WIDTH = 120

@@ -156,10 +156,7 @@ def _show_best(
     result = find(problem, device=target, batch_invariant=batch_invariant)
     for warning in lookups.warnings_of(result, target, objective):
         click.echo(f"warning: {warning}", err=True)
-    if (changed := lookups.other_tools(result)) is not None:
-        click.echo(f"note: it was measured with {changed}", err=True)
-    shown = result, objective, lookups.best_of_all(result)
-    show_json(record.to_json(*shown)) if json else show(record.render(*shown))
+    show_json(record.to_json(result, objective)) if json else show(record.render(result, objective))
 
 
 # Why it won

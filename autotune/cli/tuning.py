@@ -260,14 +260,12 @@ def _show_record(
     tuned: Record, objective: Objective, counts: Mapping[str, Mapping[str, int]], json: bool
 ) -> None:
     """Shows a record, with the counts of rejected and failed configurations, if there are any."""
-    from autotune.api.lookups import best_of_all
     from autotune.report import record, trials
 
-    overall = best_of_all(tuned)
     if json:
-        show_json({**record.to_json(tuned, objective, overall), **counts})
+        show_json({**record.to_json(tuned, objective), **counts})
         return
-    show(record.render(tuned, objective, overall))
+    show(record.render(tuned, objective))
     if counts:
         show(trials.rejection_table(**counts))
 

@@ -30,13 +30,10 @@ _SOURCES = {"range": "tuned at", "nearest": "nearest", "related": "related"}
 """The label of the record that an answer takes from another problem or device."""
 
 
-def render(
-    result: TuningRecord | Answer, objective: Objective = HOT, overall: Record | None = None
-) -> RenderableType:
+def render(result: TuningRecord | Answer, objective: Objective = HOT) -> RenderableType:
     """At most 24 lines of 80 columns for up to 16 parameters; the first names the evidence.
 
-    A record shows its best by the objective. If it is of one family, `overall` is the record of all
-    families, whose best follows in a line.
+    A record shows its best by the objective.
     """
     if isinstance(result, KernelRecord):
         title = f"{result.title} on {result.device.name}"
@@ -44,8 +41,6 @@ def render(
     assert isinstance(result, (Record, Answer))
     answer = _answer(result, objective)
     title, facts = f"{_subject(answer)} on {answer.device.name}", _facts(answer)
-    if overall is not None:
-        facts += _overall(answer, overall)
     if (record := _own_record(answer)) is not None:
         return _screen(title, record, answer.config, facts)
     notes = filter(None, (answer.note, answer.advice))
@@ -73,9 +68,7 @@ def _grid(facts: Facts) -> Table:
     return grid
 
 
-def to_json(
-    result: Record | Answer, objective: Objective = HOT, overall: Record | None = None
-) -> dict[str, object]:
+def to_json(result: Record | Answer, objective: Objective = HOT) -> dict[str, object]:
     """The content of `render` in full: times in microseconds, shares and ratios as fractions.
 
     `ratio` is cuBLAS's time over the kernel's (above 1 the kernel is faster); these times and
@@ -84,9 +77,9 @@ def to_json(
     `cold_ratio`. `joules`, `power_w` and `clock_mhz` belong to a run of the kernel, `cublas_joules`
     to one of cuBLAS; `least_energy` is the configuration that takes the fewest joules.
     `expected_loss` is relative to full tuning, `expected_cublas_loss` to cuBLAS. `family`
-    is the family that was tuned alone, `order` the order of summation of a batch-invariant range,
-    and `best_of_all` the best of the `overall` record. `ties` are the other configurations whose
-    hot times differ by at most 0.5 % from that of the fastest. Unknown values are None.
+    is the family that was tuned alone, `order` the order of summation of a batch-invariant range.
+    `ties` are the other configurations whose hot times differ by at most 0.5 % from that of the
+    fastest. Unknown values are None.
     """
     answer = _answer(result, objective)
     rate = None if answer.time_us is None else answer.problem.speed(answer.time_us)
@@ -119,7 +112,6 @@ def to_json(
         "note": "" if record else answer.note,
         "interrupted": record is not None and record.provenance.interrupted,
         "family": record.family if isinstance(record, FamilyRecord) else None,
-        "best_of_all": overall and _best_json(overall, answer.objective),
         "order": answer.record.order if isinstance(answer.record, FamilyRecord) else None,
         "record": encode(answer.record) if answer.record else None,
     }
@@ -165,27 +157,6 @@ def _subject(answer: Answer) -> str:
     if isinstance(answer.record, FamilyRecord):
         return f"{answer.problem} {answer.record.option}"
     return str(answer.problem)
-
-
-def _best_of_all(overall: Record, objective: Objective) -> tuple[Entry, float | None]:
-    """The best of all families and its microseconds, by the objective if it was timed for that."""
-    objective = recorded_objective(overall, objective)
-    best = overall.best_by(objective)
-    return best, us_of(best.measurement, objective)
-
-
-def _overall(answer: Answer, overall: Record) -> Facts:
-    """The best of all families, and how much faster it is than the answer."""
-    best, time_us = _best_of_all(overall, answer.objective)
-    if time_us is None or answer.time_us is None:
-        return []
-    gain = f"{answer.time_us / time_us:.2f} times as fast"
-    return [("best of all", f"{us(time_us)}, {gain}, {overall.evidence}: {best.config}")]
-
-
-def _best_json(overall: Record, objective: Objective) -> dict[str, object]:
-    best, time_us = _best_of_all(overall, objective)
-    return {"config": str(best.config), "time_us": time_us, "evidence": overall.evidence}
 
 
 def _own_record(answer: Answer) -> Record | None:
