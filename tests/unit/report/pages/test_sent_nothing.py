@@ -19,7 +19,7 @@ from autotune.report.pages.page import write
 def overview() -> str:
     record = by_hand().record
     row = record_row(record, stale=None, now=NOW)
-    return Overview((row,), size_curves([record]), (), ()).page()
+    return Overview((row,), size_curves([record]), ()).page()
 
 
 PAGES: dict[str, Callable[[], str]] = {
