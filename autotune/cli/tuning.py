@@ -113,12 +113,6 @@ _SIZES = re.compile(r"\s*-?\d[\d.\s]*[x×*,\s]")
 @click.option("--explain", is_flag=True, help="Count the rejected configurations by reason.")
 @click.option("--quiet", is_flag=True, help="Print lines, not a progress bar.")
 @click.option(
-    "--loss",
-    type=float,
-    metavar="SHARE",
-    help="Loss allowed in a range, against tuning every size.  [default: 0.05]",
-)
-@click.option(
     "--batch-invariant", is_flag=True, help="Tune a range of M in one order of summation for all M."
 )
 @json_option
@@ -137,13 +131,12 @@ def tune(
     recording: Path | None,
     explain: bool,
     quiet: bool,
-    loss: float | None,
     batch_invariant: bool,
     json: bool,
 ) -> None:
     """Search the fastest kernel of a shape and record it. Running it again continues.
 
-    One size may be a range, such as 1..512x4096x4096: it is tuned at as few sizes as it takes.
+    One size may be a range, such as 1..512x4096x4096: it is tuned at one size of each octave.
     Several shapes share the budget by their number of runs and the time that tuning may save. The
     file of a user kernel runs as Python; options replace the values of its KERNEL.
     """
@@ -157,7 +150,7 @@ def tune(
     if specs or (device and not shapes):
         if len(shapes) > 1:
             raise UsageError("a user kernel is tuned alone; give one SPEC.py")
-        refuse("a user kernel", family=family, explain=explain, loss=loss)
+        refuse("a user kernel", family=family, explain=explain)
         refuse("a user kernel", batch_invariant=batch_invariant)
         _tune_kernel(Path(specs[0]) if specs else None, device, fields, quiet, json)
         return
@@ -170,7 +163,7 @@ def tune(
     if not isinstance(asked, Counter):
         search = search.begun(began)  # several shapes share the seconds
     options: dict[str, Any] = {"device": device or "gpu", "family": family or "auto"}
-    options |= {"loss": loss, "batch_invariant": batch_invariant}
+    options["batch_invariant"] = batch_invariant
     _tune_shapes(asked, search, options, explain, "lines" if quiet else True, json)
 
 

@@ -16,7 +16,7 @@ from autotune.records.inventory import change, stale_change
 from autotune.records.ranges import Range
 from autotune.report.pages import page
 from autotune.report.pages.figures import COLOURS, VENDOR, Figure, axis, figure, scatter, text
-from autotune.report.pages.page import Section, count, escape, percent, ratio
+from autotune.report.pages.page import Section, count, escape, ratio
 from autotune.report.pages.record import Result, result_fields
 from autotune.report.selection import Selection
 from autotune.roofline import least_hot_seconds
@@ -110,14 +110,13 @@ def _size_curve(kin: Problem, device: str, group: dict[int, Record]) -> SizeCurv
 
 
 def range_row(tuned: Range) -> dict[str, object]:
-    """A tuned range: its text, the sizes that serve it and its expected loss."""
+    """A tuned range: its text, and the sizes that serve it."""
     return {
         "range": str(tuned),
         "device": tuned.device.name,
         "evidence": tuned.evidence,
         "objective": str(tuned.objective),
         "points": [getattr(point, tuned.dimension) for point in tuned.points],
-        "expected_loss": tuned.loss,
     }
 
 
@@ -334,7 +333,6 @@ def _sizes(overview: Overview) -> str:
             row["device"],
             row["evidence"],
             ", ".join(map(str, points)) if isinstance(points := row["points"], list) else "",
-            percent(loss) if isinstance(loss := row["expected_loss"], float) else "",
         )
         for row in overview.ranges
     ]
@@ -343,6 +341,5 @@ def _sizes(overview: Overview) -> str:
         "device": "word",
         "evidence": "word",
         "tuned at": "prose",
-        "expected loss": "number",
     }
     return content + page.table(headings, rows, "Tuned ranges")

@@ -142,7 +142,7 @@ def test_report_of_a_range_lists_tuned_ranges_inside_it(
         measured(cache, Problem(m, 256, 256))
     for low, high in ((1, 64), (1, 256)):
         segment = Segment(low, high, high)
-        tuned = Range(H100, Problem(high, 256, 256), "m", (segment,), 0.05)
+        tuned = Range(H100, Problem(high, 256, 256), "m", (segment,))
         ranges.save(cache, tuned)
     assert [row["range"] for row in data_of(capsys, "1..128x256x256")["ranges"]] == [
         "1..64x256x256:f32:nn"
