@@ -92,7 +92,6 @@ VERBS: dict[str, tuple[str, ...]] = {
     "merged cache": ("cache", "import", "{folder}/another"),
     "verified cache": ("cache", "verify"),
     "pruned cache": ("cache", "prune", "superseded", "--dry-run"),
-    "mended cache": ("cache", "prune", "mend", "--dry-run"),
     "fingerprint": ("cache", "list", "--fingerprint", *HERE),
 }
 """The command of each surface; `--json` is added."""
