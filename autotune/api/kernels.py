@@ -311,7 +311,6 @@ def _limited(search: Search, began: float) -> Search:
 def _tunable(
     kernel: UserKernel, call: TunedCall, metrics: Mapping[str, Metric | str] | None, search: Search
 ) -> KernelTunable:
-    """The kernel and its call, with the user's numbers."""
     return KernelTunable(
         kernel,
         call_of(kernel.name, call.hosts, call.constants),

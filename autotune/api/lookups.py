@@ -142,7 +142,6 @@ def warnings_of(
 
 
 def _is_here(record: Record, device: DeviceLike) -> bool:
-    """Whether the device is in this machine and of the record's model."""
     try:
         return targets.measures(device) and same_model(record.device, targets.resolve(device))
     except MissingError:
@@ -156,7 +155,6 @@ def _is_own(record: Record) -> bool:
 
 
 def _tuning(record: Record, option: str) -> str:
-    """The command that tunes a record again."""
     if not (isinstance(record, FamilyRecord) and record.order):
         return f"autotune tune {record.title}{option}"
     tuned = invariant.range_of(record, _records())

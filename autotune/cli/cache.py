@@ -111,7 +111,6 @@ def list_(
 
 
 def _list_kinds(json: bool) -> None:
-    """Lists the kinds of files in the cache, with their counts and sizes."""
     from autotune.records.inventory import scan
     from autotune.report import cache
 
@@ -121,7 +120,6 @@ def _list_kinds(json: bool) -> None:
 
 
 def _list_records(shapes: Sequence[str], device: str | None, json: bool) -> None:
-    """Lists the records of shapes and user kernels, or all."""
     from autotune.measure import devices, targets
     from autotune.records.inventory import recorded, scan
     from autotune.report import listing
@@ -153,7 +151,6 @@ def _list_records(shapes: Sequence[str], device: str | None, json: bool) -> None
 def _show_fingerprint(
     shapes: Sequence[str], device: str | None, batch_invariant: bool, json: bool
 ) -> None:
-    """Prints a hash of what would run."""
     from autotune.api.lookups import fingerprint
     from autotune.measure.devices import DEFAULT
     from autotune.problem import problems_of
@@ -233,7 +230,6 @@ def export(
 
 
 def _export_t4(path: Path, store: Store, shapes: Sequence[str], device: str | None) -> None:
-    """Writes the trials of the only record of a shape or user kernel."""
     from autotune.api.tuning import save_t4
     from autotune.report.selection import selected
 
@@ -406,7 +402,6 @@ def prune(
 
 
 def _opened_store() -> Store:
-    """The user's cache."""
     from autotune import settings
     from autotune.records import Store
 

@@ -279,7 +279,6 @@ def explore(name: str | None, device: str | None, out: Path, opened: bool) -> No
 
 
 def _devices(texts: Sequence[str]) -> dict[str, SmLimits]:
-    """The devices by the texts that name them."""
     from autotune.measure import devices, targets
 
     if number := next((text for text in texts if re.fullmatch(r"\d[\dKk.:]*", text)), None):
@@ -288,7 +287,6 @@ def _devices(texts: Sequence[str]) -> dict[str, SmLimits]:
 
 
 def _show_spec(specs: Sequence[str], devices: Sequence[str]) -> None:
-    """Prints what each configuration of a user kernel occupies; needs no GPU."""
     from autotune.api import specifications
 
     if len(specs) > 1 or len(devices) > 1:

@@ -171,7 +171,6 @@ def _show_why(
     compiled: bool,
     json: bool,
 ) -> None:
-    """Shows why the best kernel won, and what the rules say of another configuration."""
     from autotune.api import lookups
     from autotune.measure.devices import DEFAULT
     from autotune.report import explanation
@@ -193,7 +192,6 @@ def _show_why(
 
 
 def _compiled(config: Config, problem: Problem, device: Device) -> Resources:
-    """The resources of a configuration's main launch as compiled."""
     from autotune import settings
     from autotune.cuda import compiler
     from autotune.errors import AutotuneError
@@ -211,7 +209,6 @@ def _compiled(config: Config, problem: Problem, device: Device) -> Resources:
 
 
 def _show_trials(selections: Sequence[Trials], top: int | None, csv: bool, json: bool) -> None:
-    """Shows trials as tables, as CSV or as JSON."""
     from autotune.report import trials as report
     from autotune.report.trials import table_of
 
@@ -255,7 +252,6 @@ def _found(problem: Problem, device: str | None, family: str | None) -> Trials:
 def _show_kernels(
     name: str, device: str | None, why: bool, trials: bool, top: int | None, csv: bool, json: bool
 ) -> None:
-    """Shows the records of a user kernel, their trials, or why their best entries won."""
     from autotune import settings
     from autotune.records import KernelRecord, Store, codec
     from autotune.report.explanation import why_it_won

@@ -168,12 +168,7 @@ def tune(
 
 
 def _asked(words: Sequence[str]) -> Problem | Span | Shapes:
-    """The problem, the range or the shapes that a command line names.
-
-    Raises:
-        UsageError: for the name of a user kernel, an impossible shape, a range beside shapes, a
-            file that is not a list of shapes, or nothing to tune.
-    """
+    """The problem, the range or the shapes that a command line names."""
     from autotune.problem import problem_of
     from autotune.problem.arguments import Span
 
@@ -203,7 +198,6 @@ def _names_file(word: str) -> bool:
 
 @contextmanager
 def _kept() -> Iterator[None]:
-    """Says what an interrupt keeps."""
     try:
         yield
     except KeyboardInterrupt:
@@ -252,7 +246,6 @@ def _tune_shapes(
 def _show_record(
     tuned: Record, objective: Objective, counts: Mapping[str, Mapping[str, int]], json: bool
 ) -> None:
-    """Shows a record, with the counts of rejected and failed configurations, if there are any."""
     from autotune.report import record, trials
 
     if json:

@@ -157,7 +157,6 @@ def write_whole(
 
 
 def _created(path: Path, like: os.stat_result | None) -> int:
-    """A descriptor of a new file."""
     flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
     if like is None:
         return os.open(path, flags, 0o666)
@@ -397,7 +396,6 @@ def _is_at(file: BinaryIO, path: Path) -> bool:
 
 
 def _lock(descriptor: int) -> None:
-    """Locks an open file; closing it releases the lock."""
     deadline, pause = time.monotonic() + LOCK_SECONDS, POLL_SECONDS[0]
     while True:
         try:

@@ -177,7 +177,6 @@ def order(record: TuningRecord) -> tuple[object, ...]:
 
 
 def _item(store: Store, path: Path, *, thorough: bool = True) -> Iterator[Item]:
-    """The item of a path, if the path is a file of the cache."""
     kind = _kind(path.relative_to(store.root))
     if kind is None:
         return
@@ -406,7 +405,6 @@ def restamped(record: Record, today: HasOrigin, same: SameCode) -> Record | None
 
 
 def _same(record: Record, entry: Entry, compile: Compile) -> bool:
-    """Whether an entry compiles to the machine code that was measured."""
     if not entry.code or not is_legal(entry.config, record.problem, record.device):
         return False
     programs = list[Program]()

@@ -150,8 +150,6 @@ class Range:
 
 @dataclass(frozen=True)
 class _RangeFields:
-    """A range as it is written."""
-
     device: dict[str, Any]
     problem: Text
     dimension: Text

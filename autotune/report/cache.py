@@ -219,7 +219,6 @@ def _retimed_json(retimed: Retimed) -> dict[str, object]:
 
 
 def _evidence(content: TuningRecord | Range) -> str:
-    """The kind of a record or range, and what it rests on."""
     if isinstance(content, Range):
         return f"ranges, {content.evidence}"
     if isinstance(content, KernelRecord):

@@ -128,11 +128,6 @@ def gpus() -> list[tuple[str, str]]:
 
 
 def _call(result: tuple[Any, ...]) -> Any:
-    """The value of a driver call, which comes after its status.
-
-    Raises:
-        RuntimeError: for any status but success.
-    """
     status, *values = result
     if int(status) != 0:
         raise RuntimeError(f"the driver says {status.name}")

@@ -166,7 +166,6 @@ class Shown:
         self._say(self._speed.recorded(record, progress))
 
     def _state(self, progress: Progress, seconds: float) -> str:
-        """The state of the run, `seconds` after it began."""
         left = self._limits.left(progress.trials, self._earlier, seconds)
         return self._speed.state(progress, left)
 
@@ -272,7 +271,6 @@ class LiveProgress(Shown):
 
 @contextmanager
 def _bar(console: Console, *, plain: bool) -> Iterator[TerminalBar | None]:
-    """The bar of a console; None if it is not a terminal, or if `plain`."""
     if plain or not console.is_terminal:
         yield None
     else:

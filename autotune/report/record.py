@@ -52,7 +52,6 @@ def render(result: TuningRecord | Answer, objective: Objective = HOT) -> Rendera
 
 
 def _screen(title: str, record: TuningRecord, best: Config, facts: Facts) -> RenderableType:
-    """A record: its title, facts of one of its configurations, the others and the run."""
     parts = [_titled(title, record.evidence), _grid(facts)]
     if len(record.entries) > 1:
         parts += [Text(), _runners_up(best, record)]
@@ -153,7 +152,6 @@ def _answer(result: Record | Answer, objective: Objective) -> Answer:
 
 
 def _subject(answer: Answer) -> str:
-    """The problem, with the family if that was tuned alone, or that it keeps an order."""
     if isinstance(answer.record, FamilyRecord):
         return f"{answer.problem} {answer.record.option}"
     return str(answer.problem)
@@ -253,7 +251,6 @@ def _titled(text: str, evidence: Evidence) -> RenderableType:
 
 
 def _runners_up(best: Config, record: TuningRecord) -> FittedTable:
-    """The entries that follow the best, each with the parameters in which it differs."""
     table = FittedTable()
     ties = {entry.config for entry in record.ties} if best == record.best.config else set()
     speeds = ("TFLOP/s",) if isinstance(record, Record) else ()
@@ -277,7 +274,6 @@ def _runners_up(best: Config, record: TuningRecord) -> FittedTable:
 
 
 def _occupancy_facts(entry: Entry) -> Facts:
-    """The resources of a block, and the resident warps that follow."""
     resources = entry.resources
     return [
         (
@@ -290,7 +286,6 @@ def _occupancy_facts(entry: Entry) -> Facts:
 
 
 def _energy_facts(measurement: Measurement, baseline: Measurement | None, vendor: str) -> Facts:
-    """The energy of a run, with the power and the clock; nothing if it was not measured."""
     energy = measurement.energy
     if energy is None:
         return []
@@ -302,7 +297,6 @@ def _energy_facts(measurement: Measurement, baseline: Measurement | None, vendor
 
 
 def _least_energy_facts(record: TuningRecord, config: Config) -> Facts:
-    """The configuration of the least energy, if that is another one."""
     least = record.best_energy
     if least is None or least.measurement.energy is None or least.config == config:
         return []
@@ -311,7 +305,6 @@ def _least_energy_facts(record: TuningRecord, config: Config) -> Facts:
 
 
 def _accuracy_facts(entry: Entry) -> Facts:
-    """The error and its bound; nothing if nothing ran."""
     error, tolerance = entry.measurement.error, entry.measurement.tolerance
     if error is None or tolerance is None:
         return []
@@ -327,7 +320,6 @@ def difference(config: Config, best: Config) -> str:
 
 
 def _provenance(run: Provenance) -> str:
-    """The run that saved a record, in a line or two."""
     driver = f"driver {run.driver}, " if run.driver else ""
     ended = "quick race, " if run.quick else "interrupted after " if run.interrupted else ""
     return (
@@ -346,7 +338,6 @@ def _verified(record: KernelRecord) -> str:
 
 
 def _kernel_facts(record: KernelRecord) -> Facts:
-    """The best configuration of a user kernel, its time and its resources."""
     best = record.best
     measured = best.measurement
     spread = f" +- {us(measured.spread_us)}" if measured.spread_us else ""

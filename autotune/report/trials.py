@@ -93,7 +93,6 @@ def broken_lines(logs: Sequence[LoggedTrials]) -> str:
 
 
 def _kinds(record: TuningRecord) -> str:
-    """The kernels that a record's search tries, as `Tunable.kinds` names them."""
     if isinstance(record, FamilyRecord):
         return record.family
     if isinstance(record, Record):
@@ -190,7 +189,6 @@ def _cells(trial: Trial, problem: Problem | None) -> tuple[RenderableType, ...]:
 
 
 def _failures(trials: Sequence[Trial]) -> Iterator[str]:
-    """A line for each stage."""
     stages: dict[str, list[tuple[Trial, Failure]]] = {}
     for trial in trials:
         if isinstance(trial.outcome, Failure):

@@ -136,7 +136,6 @@ def _trials(family: str, steps: Sequence[SearchStep], colour: str) -> dict[str, 
 def _failures(
     stage: str, steps: Sequence[SearchStep], height: float, number: int
 ) -> dict[str, Any]:
-    """The trials that failed at a stage, at a height above all times."""
     return scatter(
         f"failed: {stage}",
         (step.number for step in steps),
