@@ -1,6 +1,6 @@
 """Resident blocks of a kernel on an SM, and which of the SM's limits binds.
 
-`occupancy` answers for one kernel; `curve`, `best_block_sizes` and `headroom` for many;
+`occupancy` answers for one kernel; `curve` and `best_block_sizes` for many;
 `limit_tables` has every limit of an SM, for programs that compute nothing themselves.
 
 The arithmetic is that of NVIDIA's `cuda_occupancy.h` (CUDA 13), against which the tests compare it
@@ -27,11 +27,9 @@ __all__ = [
     "ARCHITECTURES",
     "BlockDemand",
     "Curve",
-    "Headroom",
     "Occupancy",
     "best_block_sizes",
     "curve",
-    "headroom",
     "occupancy",
 ]
 
@@ -387,26 +385,6 @@ STAIRS = "vh"
 """The line shape of plotly that draws a `Curve`: up or down at an amount, then on to the next."""
 
 
-@dataclass(frozen=True)
-class Headroom:
-    """The most that a block may take so that an SM still holds a number of blocks.
-
-    Attributes:
-        blocks: resident blocks an SM.
-        occupancy: the share (0..1) of the SM's warps that they are; 0 if they cannot be resident.
-        limiter: the limits that rule the number out whatever the block takes, as text; empty if
-            it is possible.
-        registers: most registers a thread; 0 if the number is impossible.
-        shared: most bytes of shared memory a block; 0 if the number is impossible.
-    """
-
-    blocks: int
-    occupancy: float
-    limiter: str
-    registers: int
-    shared: int
-
-
 def block_sizes(device: SmLimits) -> tuple[int, ...]:
     """The block sizes of whole warps that the device can run."""
     return tuple(range(device.warp_size, device.threads_per_block + 1, device.warp_size))
@@ -451,30 +429,6 @@ def best_block_sizes(device: SmLimits, demand: BlockDemand) -> tuple[int, ...]:
     }
     highest = max(shares.values())
     return tuple(threads for threads, share in shares.items() if share == highest > 0)
-
-
-def headroom(device: SmLimits, demand: BlockDemand, blocks: int) -> Headroom:
-    """The most registers and shared memory of a block with which an SM holds that many.
-
-    The two do not depend on each other: a block may take both at once.
-
-    Args:
-        device: the device.
-        demand: the block; its registers and shared memory are left out of account.
-        blocks: resident blocks an SM, at least 1.
-
-    Raises:
-        UsageError: for less than one block, or impossible amounts.
-    """
-    if blocks < 1:
-        raise UsageError(f"{blocks} blocks an SM; give 1 or more")
-    bare = replace(demand, registers=0, shared=0)
-    resident = bare.on(device)
-    if resident.blocks_per_sm < blocks:
-        return Headroom(blocks, 0.0, resident.limiter, 0, 0)
-    share = resident.occupancy * blocks / resident.blocks_per_sm
-    registers = most_registers(device, demand.threads, blocks)
-    return Headroom(blocks, share, "", registers, most_shared(device, demand.carve_out, blocks))
 
 
 def most_registers(device: SmLimits, threads: int, blocks: int) -> int:

@@ -18,11 +18,7 @@ from autotune.errors import AutotuneError, CacheError, FrozenError, MissingError
 
 
 def _word(name: str, *words: str) -> str | None:
-    """The value of a variable that is one of some words; None if it is not set.
-
-    Raises:
-        UsageError: for another value.
-    """
+    """The value of a variable that is one of some words; None if it is not set."""
     text = os.environ.get(name) or None
     if text is not None and text not in words:
         raise UsageError(f"{name} is {text}; give {' or '.join(words)}, or unset it")
@@ -30,21 +26,13 @@ def _word(name: str, *words: str) -> str | None:
 
 
 def _path(name: str) -> Path | None:
-    """The path that a variable holds; None if it is not set or empty.
-
-    Raises:
-        UsageError: if it is below a home or a working directory that does not exist.
-    """
+    """The path that a variable holds; None if it is not set or empty."""
     text = os.environ.get(name)
     return _absolute(name, text) if text else None
 
 
 def _directory(name: str) -> Path | None:
-    """The directory that a variable names, which need not exist; None if it is not set.
-
-    Raises:
-        UsageError: as `_path`, and if it is a file.
-    """
+    """The directory that a variable names, which need not exist; None if it is not set."""
     place = _path(name)
     with suppress(OSError):
         if place and not stat.S_ISDIR(place.stat().st_mode):
@@ -53,20 +41,12 @@ def _directory(name: str) -> Path | None:
 
 
 def _directories(name: str) -> list[Path]:
-    """The directories in a variable, with the separator of PATH; they need not exist.
-
-    Raises:
-        UsageError: as `_path`.
-    """
+    """The directories in a variable, with the separator of PATH; they need not exist."""
     return [_absolute(name, text) for text in os.environ.get(name, "").split(os.pathsep) if text]
 
 
 def _require_directories(name: str) -> None:
-    """Refuses a variable that names a directory that cannot be read.
-
-    Raises:
-        UsageError: with the first.
-    """
+    """Refuses a variable that names a directory that cannot be read."""
     for path in _directories(name):
         if not os.access(f"{path}/.", os.R_OK):
             raise UsageError(f"{name} names {path}, which is not a readable folder; correct it")

@@ -211,7 +211,6 @@ def _raced(
     opener: TargetOpener,
     options: Search,
 ) -> str:
-    """The order whose best configurations are the fastest, by the geometric mean."""
     logs = {forecast.order: 0.0 for forecast in forecasts}
     with files.temporary_folder() as folder:  # these races are not recorded
         place = RangePlace(device, opener, Store(folder))
@@ -231,11 +230,7 @@ def _references(
     span: Span, order: str, device: Device, records: Records, option: str
 ) -> tuple[Config, ...]:
     """Configurations for the smallest M. All other configurations are compared with one of them, on
-    few rows.
-
-    Raises:
-        NotFoundError: if the smallest M has none of the order.
-    """
+    few rows."""
     problem = span.at(span.low)
     record = records.store.ordered(device, problem, order)
     if record is not None:
@@ -400,7 +395,6 @@ class RowChecks:
         ]
 
     def _launch(self, config: Config, rows: int) -> Candidate | Failure:
-        """A configuration on a number of rows."""
         few = replace(self.problem, m=rows)
         plan = registry.plan(config, few, Alignment.dense(self.problem))
         return prepare(plan, self.runner, self.compile)

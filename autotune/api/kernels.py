@@ -170,8 +170,8 @@ def tune_kernel(
             configurations that were tried, for `device="replay:saxpy.json.gz"`.
         metrics: further functions of a `KernelResult` by name, or texts in its attributes and the
             parameters; their values go into the record.
-        progress: whether to show a progress bar, on standard error or in the notebook; `lines` for
-            plain lines; or an observer, which receives the progress events instead.
+        progress: whether to show a progress bar, on standard error; `lines` for plain lines, which
+            notebooks get too; or an observer, which receives the progress events instead.
 
     Raises:
         UsageError: for invalid arguments or limits, a reference that does not fit them, more than
@@ -311,7 +311,6 @@ def _limited(search: Search, began: float) -> Search:
 def _tunable(
     kernel: UserKernel, call: TunedCall, metrics: Mapping[str, Metric | str] | None, search: Search
 ) -> KernelTunable:
-    """The kernel and its call, with the user's numbers."""
     return KernelTunable(
         kernel,
         call_of(kernel.name, call.hosts, call.constants),

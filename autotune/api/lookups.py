@@ -70,13 +70,6 @@ def best(
     return record
 
 
-def best_of_all(result: Record | Answer) -> Record | None:
-    """The record of all families beside one of a family alone; None if there is none."""
-    if not isinstance(result, FamilyRecord):
-        return None
-    return _loaded(result.problem, result.device, AUTO)
-
-
 def _records() -> Records:
     return Records(Store(settings.cache_dir()))
 
@@ -149,7 +142,6 @@ def warnings_of(
 
 
 def _is_here(record: Record, device: DeviceLike) -> bool:
-    """Whether the device is in this machine and of the record's model."""
     try:
         return targets.measures(device) and same_model(record.device, targets.resolve(device))
     except MissingError:
@@ -163,21 +155,10 @@ def _is_own(record: Record) -> bool:
 
 
 def _tuning(record: Record, option: str) -> str:
-    """The command that tunes a record again."""
     if not (isinstance(record, FamilyRecord) and record.order):
         return f"autotune tune {record.title}{option}"
     tuned = invariant.range_of(record, _records())
     return invariant.range_command(record.problem, tuned, option)
-
-
-def other_tools(result: Record | Answer) -> str | None:
-    """The change of driver and compiler since a result's record was measured, such as
-    `driver 12.8, now 13.0`; None if it is stale, nothing has changed, or there is no record."""
-    record = result if isinstance(result, Record) else result.record
-    if record is None:
-        return None
-    today = targets.here()
-    return None if merging.stale(record, today) else merging.changes(record, today)
 
 
 WIDTH = 120

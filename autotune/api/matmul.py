@@ -356,7 +356,6 @@ def kernel(
 def _tuned(
     entry: KernelEntry, device: DeviceLike | None, constants: ContentOf | None
 ) -> TunedKernel:
-    """A user kernel in a recorded configuration, compiled or taken from the cache, and loaded."""
     from autotune.runtime.kernels import TunedKernel
     from autotune.user_kernels.arguments import call_of, constants_of
     from autotune.user_kernels.source import compiled
@@ -421,11 +420,7 @@ def warmup(
 def _prepared(
     problems: Iterable[Problem], ordinal: int | None, policy: Policy | None
 ) -> Iterator[Policy]:
-    """Enters the policy to load kernels by, and tunes the problems first if it says so.
-
-    Raises:
-        UsageError: for a policy with both `tune` and `batch_invariant`.
-    """
+    """Enters the policy to load kernels by, and tunes the problems first if it says so."""
     policy = settings.policy() if policy is None else policy
     with runtime.entered(policy):
         if policy.tune and not settings.mode().frozen:
@@ -434,7 +429,6 @@ def _prepared(
 
 
 def _tune_all(problems: Iterable[Problem], ordinal: int, policy: Policy) -> None:
-    """Tunes the problems that are not tuned, or races those without a record."""
     from autotune.api import tuning
     from autotune.measure.targets import TargetOpener
     from autotune.tuning.options import Search

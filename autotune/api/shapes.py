@@ -109,11 +109,7 @@ class Shapes(Counter[Problem]):
 
     @classmethod
     def _of_lines(cls, text: str) -> Shapes:
-        """The shapes of a text, each in a line; blank lines and those with # do not count.
-
-        Raises:
-            ValueError: for another line, with the form that is read.
-        """
+        """The shapes of a text, each in a line; blank lines and those with # do not count."""
         lines = (line.strip() for line in text.splitlines())
         try:
             return cls.of(line for line in lines if line and not line.startswith("#"))
@@ -195,7 +191,7 @@ def tune_shapes(
     count = sum(not gain.settled for gain in gains.values())
     budget = options.shared_seconds(count)
     with (
-        tuning.shown_all(count, budget, options.objective, progress) as observed,
+        tuning.shown_all(count, options.objective, progress) as observed,
         TargetOpener(device, numbers=devices, seed=options.seed, quick=options.quick) as opener,
     ):
 
@@ -239,14 +235,7 @@ def _searched(row: ShapeRow, search: Callable[[], object]) -> ShapeRow:
 
 @dataclass(frozen=True)
 class _Place:
-    """The device, options and family with which shapes are tuned.
-
-    Attributes:
-        device: the device.
-        measured: whether times on it are measured.
-        options: options of the searches.
-        family: the kernel family that is searched.
-    """
+    """The device, options and family with which shapes are tuned."""
 
     device: Device
     measured: bool

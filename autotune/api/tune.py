@@ -15,6 +15,7 @@ from autotune.api.shapes import Shapes, ShapesLike
 from autotune.api.tuning import ProgressLike
 from autotune.api.words import naming
 from autotune.errors import ProblemError, UsageError
+from autotune.families.registry import AUTO
 from autotune.measure.devices import DEFAULT, DeviceLike, gpu_numbers
 from autotune.measure.objective import Objective
 from autotune.problem import Problem, ProblemDefaults, ProblemLike, problem_of
@@ -51,7 +52,6 @@ class TuneOptions(TypedDict, total=False):
     trials: int | None
     objective: ObjectiveText | Objective | None
     search: Search | None
-    loss: float | None
     batch_invariant: bool
     progress: ProgressLike
 
@@ -93,7 +93,6 @@ def tune(
     trials: int | None = None,
     objective: ObjectiveText | Objective | None = None,
     search: Search | None = None,
-    loss: float | None = None,
     batch_invariant: bool = False,
     progress: ProgressLike = True,
 ) -> Record | Range | ShapesReport:
@@ -106,9 +105,9 @@ def tune(
 
     A second call continues from the measurements of the first. The cache directory holds them.
 
-    A **range** is tuned at as few sizes as keep the expected loss small. The ends are searched and
-    the sizes between them raced; sizes with a record are not tuned again. The range is recorded
-    after each size, so that an interrupt loses none.
+    A **range** is searched at its ends and raced at one size of each octave between them; sizes
+    with a record are not tuned again. The range is recorded after each size, so that an interrupt
+    loses none.
 
     **Several** problems share the seconds, which go where they are expected to save most: a
     problem's weight is how often it runs, times its time, times the loss that is expected against
@@ -140,12 +139,11 @@ def tune(
             fastest hot. The best by each is recorded.
         search: everything about the search in one value; `effort`, `seconds`, `trials` and
             `objective` replace its fields.
-        loss: for a range, the accepted loss against full tuning of every size; 0.05 by default.
         batch_invariant: for a range of M, whether all kernels add up in one order of summation, so
             that the bits of a row of C do not depend on the rows beside it. Only calls with
             `batch_invariant` run these kernels.
-        progress: whether to show a progress bar, on standard error or in the notebook; `lines` for
-            plain lines; or an observer, which receives the progress events instead.
+        progress: whether to show a progress bar, on standard error; `lines` for plain lines, which
+            notebooks get too; or an observer, which receives the progress events instead.
 
     Returns:
         The record of one problem; the `Range`; or of several problems a `ShapesReport`, with a row
@@ -167,20 +165,19 @@ def tune(
         own.refuse_recording("a range takes")
         if numbers is not None:
             raise UsageError(f"a range takes one device, not {numbers!r}; give one")
+        if family != AUTO:
+            raise UsageError("a range takes no family; leave it out")
         each = own.limited(family)  # whose default seconds are for each search
         options = each if own.seconds is None else each.begun(began)
         return ranges.tune(
             asked,
             options,
             place,
-            family,
-            loss=ranges.LOSS if loss is None else loss,
             progress=progress,
             batch_invariant=batch_invariant,
         )
-    if loss is not None or batch_invariant:
-        name = "batch invariance" if batch_invariant else "loss"
-        raise UsageError(f"{name} is of a range; give one, such as 1..8192x4096x4096:bf16")
+    if batch_invariant:
+        raise UsageError("batch invariance is of a range; give one, such as 1..8192x4096x4096:bf16")
     if isinstance(asked, Shapes):
         options = own.each_limited(family)
         return shapes.tune_shapes(asked, options, place, numbers, family, progress=progress)

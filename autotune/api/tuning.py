@@ -43,8 +43,7 @@ ProgressLike = bool | Literal["lines"] | Observer
 def shown(
     problem: Problem | None, options: Search, progress: ProgressLike, *, named: bool = False
 ) -> Iterator[Observer | None]:
-    """The observer of a search: the caller's, or one that shows it on standard error or in a
-    notebook.
+    """The observer of a search: the caller's, or one that shows it on standard error.
 
     Args:
         problem: problem to tune; None for a user kernel.
@@ -68,7 +67,7 @@ def shown(
 
 @contextmanager
 def shown_all(
-    count: int, budget_s: float, objective: Objective, progress: ProgressLike
+    count: int, objective: Objective, progress: ProgressLike
 ) -> Iterator[Callable[[Problem, float], Observer | None]]:
     """A function to the observer of each of up to `count` searches that share a budget."""
     if progress is not True and progress != "lines":
@@ -78,7 +77,7 @@ def shown_all(
     from autotune.report.tables import PlainConsole
 
     console, lines = PlainConsole(stderr=True), progress == "lines"
-    with observing_all(count, budget_s, console, plain=lines, objective=objective) as observed:
+    with observing_all(count, console, plain=lines, objective=objective) as observed:
         yield observed
 
 

@@ -69,7 +69,6 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
 
 def _run(words: Sequence[str]) -> int:
-    """Runs the verb of a command line; returns the exit status."""
     if instruction := os.environ.get(COMPLETE):
         return shell_complete(root(), {}, NAME, COMPLETE, instruction)
     try:
@@ -89,7 +88,6 @@ def _run(words: Sequence[str]) -> int:
 
 
 def _path_of(error: click.ClickException, words: Sequence[str]) -> str:
-    """The verb whose options an error is about."""
     context = getattr(error, "ctx", None)
     return f"{NAME} {words[0]}" if context is None else str(context.command_path)
 

@@ -36,10 +36,10 @@ STDOUT = "-"
 
 _AGES = "30d, 12h, 90m or 10s"
 
-KINDS = ("programs", "broken", "mend", "superseded", "journals", "trials", "records")
-"""The kinds of files that `prune` deletes or mends."""
+KINDS = ("programs", "broken", "superseded", "journals", "trials", "records")
+"""The kinds of files that `prune` deletes."""
 
-USUAL_KINDS = ("programs", "broken", "superseded", "mend", "journals")
+USUAL_KINDS = ("programs", "broken", "superseded", "journals")
 """The kinds that `prune` takes by default."""
 
 
@@ -111,7 +111,6 @@ def list_(
 
 
 def _list_kinds(json: bool) -> None:
-    """Lists the kinds of files in the cache, with their counts and sizes."""
     from autotune.records.inventory import scan
     from autotune.report import cache
 
@@ -121,7 +120,6 @@ def _list_kinds(json: bool) -> None:
 
 
 def _list_records(shapes: Sequence[str], device: str | None, json: bool) -> None:
-    """Lists the records of shapes and user kernels, or all."""
     from autotune.measure import devices, targets
     from autotune.records.inventory import recorded, scan
     from autotune.report import listing
@@ -153,7 +151,6 @@ def _list_records(shapes: Sequence[str], device: str | None, json: bool) -> None
 def _show_fingerprint(
     shapes: Sequence[str], device: str | None, batch_invariant: bool, json: bool
 ) -> None:
-    """Prints a hash of what would run."""
     from autotune.api.lookups import fingerprint
     from autotune.measure.devices import DEFAULT
     from autotune.problem import problems_of
@@ -233,7 +230,6 @@ def export(
 
 
 def _export_t4(path: Path, store: Store, shapes: Sequence[str], device: str | None) -> None:
-    """Writes the trials of the only record of a shape or user kernel."""
     from autotune.api.tuning import save_t4
     from autotune.report.selection import selected
 
@@ -368,11 +364,10 @@ def verify(retime: bool, top: int, device: str | None, json: bool) -> None:
     cls=VerbArgument,
     metavar="[KIND]...",
     type=click.Choice(KINDS),
-    text="programs: compiled programs that no record uses; broken: broken files set aside; mend: "
-    "broken files that verify names; superseded: records that were replaced; journals: trials of "
-    "earlier versions, which are not read; trials: logs of trials, so that searches start over; "
-    "records: the records and ranges of --device.  [default: programs, broken, superseded, mend, "
-    "journals]",
+    text="programs: compiled programs that no record uses; broken: copies of broken files; "
+    "superseded: records that were replaced; journals: trials of earlier versions, which are not "
+    "read; trials: logs of trials, so that searches start over; records: the records and ranges of "
+    "--device.  [default: programs, broken, superseded, journals]",
 )
 @device_filter
 @click.option("--older-than", metavar="30d", help="Only files older than this.")
@@ -381,9 +376,7 @@ def verify(retime: bool, top: int, device: str | None, json: bool) -> None:
 def prune(
     kinds: tuple[str, ...], device: str | None, older_than: str | None, dry_run: bool, json: bool
 ) -> None:
-    """Delete files that are not needed; by default programs, broken, superseded, mend, journals.
-
-    A broken file is mended, or set aside, so that verify names it no more.
+    """Delete files that are not needed; by default programs, broken, superseded, journals.
 
     Records are deleted by name only. Programs are compiled again when they are needed.
     """
@@ -392,35 +385,23 @@ def prune(
     wanted = {*kinds} or {*USUAL_KINDS}
     if "records" in wanted and device is None:
         raise UsageError("prune deletes the records of one device; give --device")
-    mend = "mend" in wanted
     store = _opened_store()
-    slug = _slug_of(store, device)
     # Without their contents, which take gigabytes together.
-    items = [replace(item, content=None) for item in inventory.scan(store.root, thorough=mend)]
+    items = [replace(item, content=None) for item in inventory.scan(store.root)]
     tuned = (item.content for item in inventory.scan(store.root))
-    unneeded = inventory.chosen(items, wanted, slug, tuned)
-    age = None if older_than is None else seconds_of(older_than, "age", _AGES, units="smhd")
-    if age is not None:
+    unneeded = inventory.chosen(items, wanted, _slug_of(store, device), tuned)
+    if older_than is not None:
+        age = seconds_of(older_than, "age", _AGES, units="smhd")
         unneeded = inventory.older(unneeded, age)
     size = sum(item.size for item in unneeded) if dry_run else inventory.delete(unneeded)
-    gone = {item.path for item in unneeded}
-    faults = [item for item in items if item.fault is not None and item.path not in gone]
-    to_mend = [item for item in faults if mend and slug in (None, item.path.parent.name)]
-    if age is not None:
-        to_mend = inventory.older(to_mend, age)
-    mended = {str(item.path): "to mend" if dry_run else inventory.mend(item) for item in to_mend}
     if json:
         paths = [str(item.path) for item in unneeded]
-        also = {"mended": mended} if mend else {}
-        show_json({"deleted": not dry_run, "files": paths, "bytes": size} | also)
+        show_json({"deleted": not dry_run, "files": paths, "bytes": size})
         return
-    for path, done in mended.items():
-        show_line(f"{path}: {done}")
     print(f"{len(unneeded)} files, {size:,} bytes {'to delete' if dry_run else 'deleted'}")
 
 
 def _opened_store() -> Store:
-    """The user's cache."""
     from autotune import settings
     from autotune.records import Store
 

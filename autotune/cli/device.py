@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import asdict
-from itertools import chain
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -27,7 +26,7 @@ from autotune.errors import MissingError, UsageError
 if TYPE_CHECKING:
     from autotune.device import SmLimits
     from autotune.occupancy import BlockDemand
-    from autotune.report.occupancy import OccupancyRow, Sweep
+    from autotune.report.occupancy import OccupancyRow
 
 
 @click.command("doctor", cls=VerbCommand)
@@ -175,9 +174,6 @@ def amounts_option(name: str, step: int, text: str) -> Callable[[Verb], Verb]:
 @amounts_option("--threads", 32, "Threads a block of your kernel.")
 @amounts_option("--registers", 8, "Registers a thread.")
 @amounts_option("--shared", 1024, "Bytes of shared memory a block, such as 48K.")
-@amounts_option(
-    "--blocks", 1, "Blocks an SM: print the most registers and shared memory that allow them."
-)
 @click.option(
     "--barriers", type=int, default=1, metavar="N", help="Named barriers a block.  [default: 1]"
 )
@@ -194,12 +190,6 @@ def amounts_option(name: str, step: int, text: str) -> Callable[[Verb], Verb]:
     metavar="N",
     help="Blocks of a cluster: 1, 2, 4 or 8.  [default: 1]",
 )
-@click.option(
-    "--plot",
-    type=click.Path(path_type=Path),
-    metavar="FILE",
-    help="Draw the curves of the kernel in a page: a .html file.",
-)
 @json_option
 def occupancy(
     names: tuple[str, ...],
@@ -208,11 +198,9 @@ def occupancy(
     threads: tuple[int, ...],
     registers: tuple[int, ...],
     shared: tuple[int, ...],
-    blocks: tuple[int, ...],
     barriers: int,
     carve_out: int | None,
     cluster: int,
-    plot: Path | None,
     json: bool,
 ) -> None:
     """Print the resident blocks of kernels and what limits them.
@@ -220,7 +208,7 @@ def occupancy(
     The default is the square tiled kernel at several TILE_WIDTHs, with its compiled registers and
     the bound that its traffic sets. --threads and --registers describe a kernel of your own; lists
     and ranges such as 64..1024 or 0..96K:8K sweep it, without --threads over all block sizes.
-    Several devices stand side by side. --cluster adds the clusters that are resident on the whole
+    --cluster adds the clusters that are resident on the whole
     GPU, and the SMs that they leave idle.
     """
     from autotune.occupancy import BlockDemand
@@ -228,35 +216,24 @@ def occupancy(
     specs = [name for name in names if name.endswith(".py")]
     texts = [name for name in (*names, *device) if name not in specs]
     if specs:
-        refuse("a user kernel", threads=threads, registers=registers, shared=shared, blocks=blocks)
-        refuse("a user kernel", tile_width=tile_width, plot=plot, json=json)
+        refuse("a user kernel", threads=threads, registers=registers, shared=shared)
+        refuse("a user kernel", tile_width=tile_width, json=json)
         _show_spec(specs, texts)
         return
     devices = _devices(texts)
-    if not (threads or registers or shared or blocks):
-        if barriers != 1 or carve_out is not None or plot:
-            raise UsageError("--barriers, --carve-out and --plot take a kernel; give --threads too")
+    if not (threads or registers or shared):
+        if barriers != 1 or carve_out is not None:
+            raise UsageError("--barriers and --carve-out take a kernel; give --threads too")
         _show_tiled(devices, tile_width or WIDTHS, cluster, json)
         return
     if tile_width:
         raise UsageError(
             "--tile-width is of the tiled kernel; leave it out for a kernel of your own"
         )
-    base = BlockDemand(1, barriers=barriers, carve_out=carve_out, cluster=cluster)
-    if blocks:
-        if registers or shared or plot or cluster > 1:
-            raise UsageError("--blocks finds registers and shared memory; give --threads only")
-        _show_headroom(devices, base, threads, blocks, json)
-        return
     if not registers:
         raise UsageError("a kernel needs registers; give --registers 32, or --registers 32,40,48")
-    sweep = _swept(devices, base, threads, registers, shared or (0,))
-    if plot:
-        from autotune.report import pages
-
-        pages.write_sweep(plot, devices, sweep)
-        click.echo(f"{plot}: written", err=True)
-    _show_sweep(devices, sweep, json)
+    base = BlockDemand(1, barriers=barriers, carve_out=carve_out, cluster=cluster)
+    _show_kernels(devices, base, threads, registers, shared or (0,), json)
 
 
 @click.command("explore", cls=VerbCommand)
@@ -302,7 +279,6 @@ def explore(name: str | None, device: str | None, out: Path, opened: bool) -> No
 
 
 def _devices(texts: Sequence[str]) -> dict[str, SmLimits]:
-    """The devices by the texts that name them."""
     from autotune.measure import devices, targets
 
     if number := next((text for text in texts if re.fullmatch(r"\d[\dKk.:]*", text)), None):
@@ -311,7 +287,6 @@ def _devices(texts: Sequence[str]) -> dict[str, SmLimits]:
 
 
 def _show_spec(specs: Sequence[str], devices: Sequence[str]) -> None:
-    """Prints what each configuration of a user kernel occupies; needs no GPU."""
     from autotune.api import specifications
 
     if len(specs) > 1 or len(devices) > 1:
@@ -323,86 +298,64 @@ def _show_tiled(
     devices: Mapping[str, SmLimits], widths: Sequence[int], cluster: int, json: bool
 ) -> None:
     from autotune.measure import targets
-    from autotune.report.occupancy import render, tile_width_rows, tiled_registers
+    from autotune.report.occupancy import tile_width_rows, tiled_registers
 
-    results = []
+    shown = []
     for device in devices.values():
         # The compiler does not support older devices; they get the registers of the oldest.
         arch = "sm_{}{}".format(*max(device.compute_capability, targets.OLDEST))
         rows = tile_width_rows(device, tiled_registers(arch, widths), cluster)
-        note = f"{device.name}; registers as compiled for {arch}{_predicted(rows)}"
-        results.append({"device": device.name, "note": note, "rows": [asdict(r) for r in rows]})
-        if not json:
-            print(note)
-            show(render(rows))
-    if json:
-        show_json(results[0] if len(results) == 1 else {"devices": results})
+        shown.append((device, rows, f"; registers as compiled for {arch}", None))
+    _show_rows(shown, json)
 
 
-def _predicted(rows: Iterable[OccupancyRow]) -> str:
-    """The end of a title of rows whose clusters the driver was not asked for."""
-    predicted = any(row.predicted for row in rows)
-    return "; clusters as expected of such cards, not asked of the driver" if predicted else ""
-
-
-def _show_sweep(devices: Mapping[str, SmLimits], sweep: Sweep, json: bool) -> None:
-    from autotune.report import occupancy as report
-    from autotune.report.occupancy import render
-
-    suffix = _predicted(chain.from_iterable(sweep.rows.values()))
-    if json:
-        results = report.sweep_json(sweep, devices)
-        note = f"{next(iter(devices.values())).name}{suffix}"
-        single = {**results[0], "note": note}
-        show_json(single if len(results) == 1 else {"devices": results})
-        return
-    titles = ", ".join(device.name for device in devices.values())
-    alike = f"; {sweep.note}" if sweep.swept and sweep.note else ""
-    print(f"{titles}{suffix}{alike}")
-    rows = next(iter(sweep.rows.values()))
-    show(render(rows) if len(rows) == len(sweep.rows) == 1 else report.render_sweep(sweep))
-    for line in report.best_lines(sweep):
-        print(line)
-
-
-def _swept(
+def _show_kernels(
     devices: Mapping[str, SmLimits],
     base: BlockDemand,
     threads: Sequence[int],
     registers: Sequence[int],
     shared: Sequence[int],
-) -> Sweep:
-    """The sweep of a kernel; without threads over all block sizes."""
-    from autotune.occupancy import block_sizes
-    from autotune.report.occupancy import swept
+    json: bool,
+) -> None:
+    """Shows every combination of the amounts; without threads all block sizes and the best."""
+    from autotune.occupancy import best_block_sizes, block_sizes
+    from autotune.report.occupancy import sweep_rows
 
     threads = threads or block_sizes(next(iter(devices.values())))
     if (kernels := len(threads) * len(registers) * len(shared)) > MOST:
         raise UsageError(f"{kernels} kernels; at most {MOST}: give fewer amounts or larger steps")
-    return swept(devices, base, threads, registers, shared)
+    shown = []
+    for device in devices.values():
+        rows = sweep_rows(device, base, threads, registers, shared)
+        alone = len(registers) == len(shared) == 1 < len(threads)
+        demand = replace(base, registers=registers[0], shared=shared[0])
+        shown.append((device, rows, "", best_block_sizes(device, demand) if alone else ()))
+    _show_rows(shown, json)
 
 
-def _show_headroom(
-    devices: Mapping[str, SmLimits],
-    base: BlockDemand,
-    threads: tuple[int, ...],
-    blocks: tuple[int, ...],
-    json: bool,
+def _show_rows(
+    shown: Iterable[tuple[SmLimits, Sequence[OccupancyRow], str, Sequence[int] | None]], json: bool
 ) -> None:
-    from autotune.report import occupancy as report
+    """Shows the rows of each device under its name and a remark; then the best block sizes, if
+    they are known."""
+    from autotune.report.occupancy import render
 
-    if not threads:
-        raise UsageError("--blocks takes --threads; give the threads of a block")
-    rooms = report.headrooms(devices, base, threads, blocks)
+    results = list[dict[str, object]]()
+    for device, rows, remark, best in shown:
+        predicted = any(row.predicted for row in rows)
+        unasked = "; clusters as expected of such cards, not asked of the driver" * predicted
+        note = f"{device.name}{remark}{unasked}"
+        result: dict[str, object] = {"device": device.name, "note": note}
+        result["rows"] = [asdict(row) for row in rows]
+        if best is not None:
+            result["best_threads"] = [*best]
+        results.append(result)
+        if json:
+            continue
+        print(note)
+        show(render(rows))
+        if best:
+            share = max(row.occupancy for row in rows)
+            print(f"best block size: {', '.join(map(str, best))} ({share:.0%})")
     if json:
-        listed = [
-            {
-                "device": devices[label].name,
-                "rows": [{"threads": size, **asdict(room)} for size, room in pairs],
-            }
-            for label, pairs in rooms.items()
-        ]
-        show_json(listed[0] if len(listed) == 1 else {"devices": listed})
-        return
-    print(", ".join(device.name for device in devices.values()))
-    show(report.render_headrooms(rooms))
+        show_json(results[0] if len(results) == 1 else {"devices": results})

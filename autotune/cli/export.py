@@ -118,7 +118,6 @@ def export(
 
 
 def _show(files: Sequence[Path], name: str, rows: Iterable[dict[str, str]], json: bool) -> None:
-    """Prints a line for each exported kernel, then the files."""
     if json:
         show_json({"files": [str(path) for path in files], name: [*rows]})
         return
@@ -130,7 +129,6 @@ def _show(files: Sequence[Path], name: str, rows: Iterable[dict[str, str]], json
 
 
 def _product(gemm: ExportedGemm) -> dict[str, str]:
-    """The row of a shape on a device."""
     return {
         "problem": str(gemm.problem),
         "device": gemm.device.name,
@@ -141,7 +139,6 @@ def _product(gemm: ExportedGemm) -> dict[str, str]:
 
 
 def _call(library: KernelLibrary, kernel: ExportedKernel) -> dict[str, str]:
-    """The row of a user kernel on a device."""
     return {
         "call": str(kernel.call),
         "device": kernel.device.name,

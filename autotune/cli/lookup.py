@@ -156,10 +156,7 @@ def _show_best(
     result = find(problem, device=target, batch_invariant=batch_invariant)
     for warning in lookups.warnings_of(result, target, objective):
         click.echo(f"warning: {warning}", err=True)
-    if (changed := lookups.other_tools(result)) is not None:
-        click.echo(f"note: it was measured with {changed}", err=True)
-    shown = result, objective, lookups.best_of_all(result)
-    show_json(record.to_json(*shown)) if json else show(record.render(*shown))
+    show_json(record.to_json(result, objective)) if json else show(record.render(result, objective))
 
 
 # Why it won
@@ -174,7 +171,6 @@ def _show_why(
     compiled: bool,
     json: bool,
 ) -> None:
-    """Shows why the best kernel won, and what the rules say of another configuration."""
     from autotune.api import lookups
     from autotune.measure.devices import DEFAULT
     from autotune.report import explanation
@@ -196,7 +192,6 @@ def _show_why(
 
 
 def _compiled(config: Config, problem: Problem, device: Device) -> Resources:
-    """The resources of a configuration's main launch as compiled."""
     from autotune import settings
     from autotune.cuda import compiler
     from autotune.errors import AutotuneError
@@ -214,7 +209,6 @@ def _compiled(config: Config, problem: Problem, device: Device) -> Resources:
 
 
 def _show_trials(selections: Sequence[Trials], top: int | None, csv: bool, json: bool) -> None:
-    """Shows trials as tables, as CSV or as JSON."""
     from autotune.report import trials as report
     from autotune.report.trials import table_of
 
@@ -258,7 +252,6 @@ def _found(problem: Problem, device: str | None, family: str | None) -> Trials:
 def _show_kernels(
     name: str, device: str | None, why: bool, trials: bool, top: int | None, csv: bool, json: bool
 ) -> None:
-    """Shows the records of a user kernel, their trials, or why their best entries won."""
     from autotune import settings
     from autotune.records import KernelRecord, Store, codec
     from autotune.report.explanation import why_it_won

@@ -197,7 +197,6 @@ class VerbGroup(click.Group):
 
 
 def _first_sentence(command: click.Command) -> str:
-    """The first sentence of a verb's help, without its period."""
     text = command.help or ""
     return " ".join(text.partition("\n\n")[0].split()).partition(". ")[0].removesuffix(".")
 

@@ -43,11 +43,7 @@ def help_(context: click.Context, words: tuple[str, ...]) -> None:
 
 
 def _context_of(root: click.Context, words: Sequence[str]) -> click.Context:
-    """The context of a verb.
-
-    Raises:
-        UsageError: if there is no such verb.
-    """
+    """The context of a verb."""
     context = root
     for word in words:
         verbs = context.command.commands if isinstance(context.command, click.Group) else {}

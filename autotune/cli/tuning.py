@@ -113,12 +113,6 @@ _SIZES = re.compile(r"\s*-?\d[\d.\s]*[x×*,\s]")
 @click.option("--explain", is_flag=True, help="Count the rejected configurations by reason.")
 @click.option("--quiet", is_flag=True, help="Print lines, not a progress bar.")
 @click.option(
-    "--loss",
-    type=float,
-    metavar="SHARE",
-    help="Loss allowed in a range, against tuning every size.  [default: 0.05]",
-)
-@click.option(
     "--batch-invariant", is_flag=True, help="Tune a range of M in one order of summation for all M."
 )
 @json_option
@@ -137,13 +131,12 @@ def tune(
     recording: Path | None,
     explain: bool,
     quiet: bool,
-    loss: float | None,
     batch_invariant: bool,
     json: bool,
 ) -> None:
     """Search the fastest kernel of a shape and record it. Running it again continues.
 
-    One size may be a range, such as 1..512x4096x4096: it is tuned at as few sizes as it takes.
+    One size may be a range, such as 1..512x4096x4096: it is tuned at one size of each octave.
     Several shapes share the budget by their number of runs and the time that tuning may save. The
     file of a user kernel runs as Python; options replace the values of its KERNEL.
     """
@@ -157,7 +150,7 @@ def tune(
     if specs or (device and not shapes):
         if len(shapes) > 1:
             raise UsageError("a user kernel is tuned alone; give one SPEC.py")
-        refuse("a user kernel", family=family, explain=explain, loss=loss)
+        refuse("a user kernel", family=family, explain=explain)
         refuse("a user kernel", batch_invariant=batch_invariant)
         _tune_kernel(Path(specs[0]) if specs else None, device, fields, quiet, json)
         return
@@ -170,17 +163,12 @@ def tune(
     if not isinstance(asked, Counter):
         search = search.begun(began)  # several shapes share the seconds
     options: dict[str, Any] = {"device": device or "gpu", "family": family or "auto"}
-    options |= {"loss": loss, "batch_invariant": batch_invariant}
+    options["batch_invariant"] = batch_invariant
     _tune_shapes(asked, search, options, explain, "lines" if quiet else True, json)
 
 
 def _asked(words: Sequence[str]) -> Problem | Span | Shapes:
-    """The problem, the range or the shapes that a command line names.
-
-    Raises:
-        UsageError: for the name of a user kernel, an impossible shape, a range beside shapes, a
-            file that is not a list of shapes, or nothing to tune.
-    """
+    """The problem, the range or the shapes that a command line names."""
     from autotune.problem import problem_of
     from autotune.problem.arguments import Span
 
@@ -210,7 +198,6 @@ def _names_file(word: str) -> bool:
 
 @contextmanager
 def _kept() -> Iterator[None]:
-    """Says what an interrupt keeps."""
     try:
         yield
     except KeyboardInterrupt:
@@ -259,15 +246,12 @@ def _tune_shapes(
 def _show_record(
     tuned: Record, objective: Objective, counts: Mapping[str, Mapping[str, int]], json: bool
 ) -> None:
-    """Shows a record, with the counts of rejected and failed configurations, if there are any."""
-    from autotune.api.lookups import best_of_all
     from autotune.report import record, trials
 
-    overall = best_of_all(tuned)
     if json:
-        show_json({**record.to_json(tuned, objective, overall), **counts})
+        show_json({**record.to_json(tuned, objective), **counts})
         return
-    show(record.render(tuned, objective, overall))
+    show(record.render(tuned, objective))
     if counts:
         show(trials.rejection_table(**counts))
 

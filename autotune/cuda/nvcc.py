@@ -168,7 +168,6 @@ def _run(arguments: Sequence[str], folder: Path) -> tuple[bytes | None, str]:
 
 
 def _kill(process: Popen[str]) -> None:
-    """Ends a process and those that it started."""
     if process.poll() is None:
         os.killpg(process.pid, signal.SIGKILL)
         process.wait()

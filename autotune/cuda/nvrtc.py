@@ -97,7 +97,6 @@ def version() -> str | None:
 
 
 def _bindings() -> Any:
-    """`cuda.bindings.nvrtc` with the NVRTC to use."""
     _load(_major())
     from cuda.bindings import nvrtc
 
@@ -201,7 +200,6 @@ def compiled(request: Request) -> Output:
 def _request(
     template: Template, sources: Path, includes: Sequence[Path], options: Sequence[str], kind: str
 ) -> Request:
-    """The request to compile a template, with its own options after the others."""
     name = template.source if template.compiler is None else f"{FOLDER}/{template.source}"
     folders = (f"--include-path={folder}" for folder in includes)
     every = *options, *folders, *options_of(template)

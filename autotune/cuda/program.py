@@ -330,7 +330,6 @@ def _hash_in_state(
 
 
 def _state(folder: str) -> Iterator[tuple[str, int, int]]:
-    """The state of all files below a folder."""
     with os.scandir(folder) as entries:
         for entry in sorted(entries, key=lambda entry: entry.name):
             if entry.is_dir():

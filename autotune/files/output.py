@@ -62,7 +62,6 @@ def write(path: Path, data: bytes, kind: OutputKind) -> None:
 
 
 def _status(path: Path) -> os.stat_result | None:
-    """The status of the file at a path, or at the end of a link; None if the path is free."""
     try:
         return path.stat()
     except FileNotFoundError:
@@ -70,7 +69,6 @@ def _status(path: Path) -> os.stat_result | None:
 
 
 def _require_own(path: Path, kind: OutputKind) -> None:
-    """Refuses a file that cannot be written or is of another kind."""
     with opened(path, append=True) as file:
         head = start = file.read(HEAD)
     with suppress(ValueError):  # it is not compressed

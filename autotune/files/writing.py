@@ -157,7 +157,6 @@ def write_whole(
 
 
 def _created(path: Path, like: os.stat_result | None) -> int:
-    """A descriptor of a new file."""
     flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
     if like is None:
         return os.open(path, flags, 0o666)
@@ -192,9 +191,13 @@ def copy_aside(path: Path, reason: str) -> Path:
         CacheError: if the file cannot be read or is larger than any file of the package, or the
             copy cannot be written.
     """
-    if path.is_symlink():
-        return move_aside(path, reason)
-    aside = _aside(path, reason)
+    paths = (path.with_name(f"{path.name}.{reason}-{number}") for number in count(1))
+    aside = next(candidate for candidate in paths if not os.path.lexists(candidate))
+    try:
+        if path.is_symlink():
+            return path.rename(aside)
+    except OSError as error:
+        raise unwritable(aside, 0, error) from error
     try:
         content = read(path, limits.LARGEST)
     except OSError as error:
@@ -203,24 +206,6 @@ def copy_aside(path: Path, reason: str) -> Path:
         ) from error
     write(aside, content)
     return aside
-
-
-def move_aside(path: Path, reason: str) -> Path:
-    """Renames the file to the first free `<name>.<reason>-1`, `-2`, ... and returns that path.
-
-    Raises:
-        CacheError: if the disk is read-only or broken.
-    """
-    aside = _aside(path, reason)
-    try:
-        return path.rename(aside)
-    except OSError as error:
-        raise unwritable(aside, 0, error) from error
-
-
-def _aside(path: Path, reason: str) -> Path:
-    paths = (path.with_name(f"{path.name}.{reason}-{number}") for number in count(1))
-    return next(candidate for candidate in paths if not os.path.lexists(candidate))
 
 
 def delete(path: Path) -> None:
@@ -411,7 +396,6 @@ def _is_at(file: BinaryIO, path: Path) -> bool:
 
 
 def _lock(descriptor: int) -> None:
-    """Locks an open file; closing it releases the lock."""
     deadline, pause = time.monotonic() + LOCK_SECONDS, POLL_SECONDS[0]
     while True:
         try:

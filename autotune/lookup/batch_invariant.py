@@ -41,7 +41,7 @@ def batch_invariant(
     def rank(tuned: Range) -> tuple[object, ...]:
         octaves = math.log2(max(1.0, tuned.low / problem.m, problem.m / tuned.high))
         ahead = BEST_FIRST.index(tuned.evidence), tuned.objective != objective
-        return *ahead, octaves, tuned.loss
+        return *ahead, octaves, -len(tuned.points)
 
     ranked = sorted((tuned for tuned in ranges if tuned.order == order), key=rank)
     answers = (_recorded(tuned, problem, device, records, objective) for tuned in ranked)
@@ -168,8 +168,8 @@ def _recorded(
             evidence=record.evidence if own else "predicted",
             record=record,
             time_us=estimate.time_us if own and estimate else None,
+            expected_loss=0.0 if own else None,
             note=f"{problem} on {device.name}: as {point.shape}, in the order of {tuned}",
-            expected_loss=tuned.loss,
             objective=decides,
         )
     return None

@@ -29,6 +29,7 @@ from autotune.lookup.answer import (
     Answer,
     How,
     best_legal,
+    expected_loss,
     recorded_answer,
     recorded_objective,
     vendor_wins,
@@ -97,15 +98,15 @@ def _found(
 def _in_ranges(
     problem: Problem, device: Device, records: Records, objective: Objective
 ) -> Answer | None:
-    """The answer of the range with the least expected loss that covers the problem.
+    """The answer of the range with the most tuned sizes that covers the problem.
 
     Measured ranges come before replayed ones, and of these the ranges that were tuned for the
     objective before others. Ranges that rest on predictions, or whose record is missing, predicted
     or illegal for the problem, are skipped.
     """
 
-    def order(tuned: Range) -> tuple[int, bool, float]:
-        return BEST_FIRST.index(tuned.evidence), tuned.objective != objective, tuned.loss
+    def order(tuned: Range) -> tuple[int, bool, int]:
+        return BEST_FIRST.index(tuned.evidence), tuned.objective != objective, -len(tuned.points)
 
     ranked = sorted(records.ranges(device), key=order)
     answers = (_in_range(tuned, problem, device, records, objective) for tuned in ranked)
@@ -140,7 +141,7 @@ def _in_range(
         record=record,
         time_us=time_us,
         note=f"{problem} on {device.name}: as {point.shape}, which is tuned for {tuned}",
-        expected_loss=tuned.loss,
+        expected_loss=expected_loss("near", float(predictions.deviations[0])),
         vendor=vendor_wins(record, problem, objective),
         objective=objective,
     )

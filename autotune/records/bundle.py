@@ -291,7 +291,6 @@ class BundleReader:
             yield from map(self._range, islice(self._lines(), self._header.records, None))
 
     def _lines(self) -> Iterator[bytes]:
-        """The lines after the header, part by part."""
         whole = sha256()
         for number in range(len(self._header.parts)):
             lines = self._part(number)
@@ -309,7 +308,6 @@ class BundleReader:
         return self._kept[number][place - self._firsts[number]]
 
     def _part(self, number: int) -> list[bytes]:
-        """The lines of a part."""
         part, begin = self._header.parts[number], self._starts[number]
         most = min(part.lines * limits.RECORD, limits.BUNDLE_TEXT)
         text = expanded(self._data[begin : begin + part.bytes], most)

@@ -86,7 +86,7 @@ def chosen(store: Store, slug: str | None, problems: Sequence[str]) -> Bundle:
         if content is None or slug not in (None, content.device.slug):
             continue
         if isinstance(content, Range):
-            if content.family is None and all(map(wanted, content.points)):
+            if all(map(wanted, content.points)):
                 tuned.append(content)
         elif isinstance(content, FamilyRecord):
             if content.order and wanted(content.problem):
@@ -241,19 +241,19 @@ def _other_source(store: Store, record: TuningRecord) -> str:
 
 
 def _adopt_range(store: Store, tuned: Range) -> ImportResult:
-    """Imports a range: of two, the range with the smaller expected loss stands."""
+    """Imports a range: of two, the range that was tuned at more sizes stands."""
     path = ranges.path_of(store.root, tuned)
     change: MergeOutcome = "new"
     if path.exists():
         try:
             own = ranges.read(path)
-            better = tuned.loss < own.loss
+            better = len(tuned.points) > len(own.points)
             change = "equal" if tuned == own else "better" if better else "skipped"
         except ValueError:
             change = "new"
             files.copy_aside(path, "broken")
     if change in ("new", "better"):
         ranges.save(store.root, tuned)
-    why = "the present range expects no greater loss" if change == "skipped" else ""
+    why = "the present range was tuned at no fewer sizes" if change == "skipped" else ""
     subject = f"{tuned}, {tuned.evidence}{tuned.objective.suffix(', ')}"
     return ImportResult(subject, tuned.device.name, change, why)

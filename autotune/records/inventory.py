@@ -1,7 +1,4 @@
-"""The files of a cache directory: what is wrong with them, what is not needed, and how to mend.
-
-A damaged file is kept beside the mended one as `<file>.broken-<n>`, except for a program, which is
-compiled again when it is needed.
+"""The files of a cache directory: what is wrong with them, and what is not needed.
 
 A stale record whose kernels still compile to the same machine code is stamped. A record names the
 sources of its kernels, and each entry the hash of its machine code (`Entry.code`). If the sources
@@ -180,7 +177,6 @@ def order(record: TuningRecord) -> tuple[object, ...]:
 
 
 def _item(store: Store, path: Path, *, thorough: bool = True) -> Iterator[Item]:
-    """The item of a path, if the path is a file of the cache."""
     kind = _kind(path.relative_to(store.root))
     if kind is None:
         return
@@ -338,34 +334,6 @@ def delete(items: Iterable[Item]) -> int:
     return freed
 
 
-def mend(item: Item) -> str:
-    """Mends a broken file and returns what was done, such as `deleted`.
-
-    Raises:
-        CacheError: if the file or the cache cannot be read or written.
-    """
-    if item.kind == "program":
-        files.delete(item.path)
-        return "deleted; it is compiled again when needed"
-    # The target of a link may be a file that those who share the cache must not read.
-    if not item.path.is_symlink() and item.kind == "quarantine" and _without_broken_lines(item):
-        return "broken lines left out; the damaged file is kept beside it"
-    return f"set aside as {files.move_aside(item.path, 'broken').name}"
-
-
-def _without_broken_lines(item: Item) -> bool:
-    """Leaves out the lines that are no JSON objects; False if the file cannot be read."""
-    with files.locked(item.path.parent):
-        try:
-            lines = files.read(item.path, limits.QUARANTINE).splitlines(keepends=True)
-        except OSError:
-            return False
-        whole = b"".join(line for line in lines if line.endswith(b"\n") and is_object(line))
-        files.copy_aside(item.path, "broken")
-        files.write(item.path, whole)
-    return True
-
-
 Compile = Callable[[Template, str], Program | CompileFailure]
 SameCode = Callable[[Entry], bool]
 """Whether the machine code of an entry is the same today."""
@@ -437,7 +405,6 @@ def restamped(record: Record, today: HasOrigin, same: SameCode) -> Record | None
 
 
 def _same(record: Record, entry: Entry, compile: Compile) -> bool:
-    """Whether an entry compiles to the machine code that was measured."""
     if not entry.code or not is_legal(entry.config, record.problem, record.device):
         return False
     programs = list[Program]()

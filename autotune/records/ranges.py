@@ -3,7 +3,6 @@
     <root>/ranges/<device>/1-512x4096x4096-bf16-nn.json            measured
     <root>/ranges/<device>/1-512x4096x4096-bf16-nn.cold.json       measured, by cold times
     <root>/ranges/<device>/1-512x4096x4096-bf16-nn.predicted.json  from the cost model
-    <root>/ranges/<device>/1-512x4096x4096-bf16-nn-mma.json        measured, of one family alone
     <root>/ranges/<device>/1-512x4096x4096-bf16-nn-invariant.json  measured, batch-invariant
 
 A range holds no configuration: its points are problems with records of their own.
@@ -16,15 +15,13 @@ import warnings
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any
-
-from msgspec import Meta
+from typing import Any
 
 from autotune import files
 from autotune.device import Device
 from autotune.errors import one_of
 from autotune.files import checksum, limits
-from autotune.files.decoding import Name, Size, Text, convert, parse, require_schema
+from autotune.files.decoding import Size, Text, convert, parse, require_schema
 from autotune.measure.measurement import Evidence
 from autotune.measure.objective import HOT, Objective, ObjectiveText, objective_named
 from autotune.problem import Problem
@@ -62,27 +59,22 @@ class Range:
         problem: the problem at the upper end of the range.
         dimension: the varying size: `m`, `n` or `k`.
         segments: ascending and without gaps.
-        loss: the largest expected loss against full tuning, 0.05 = 5 %.
         evidence: the evidence of the points' records.
-        objective: the time that the loss is of.
-        family: the kernel family that was tuned alone; None for all. Look-ups take only ranges of
-            all.
+        objective: the time that was minimised.
         order: order of summation of all kernels of a batch-invariant range. Only look-ups
             that ask for batch invariance take it.
 
     Raises:
-        ValueError: for an unknown dimension, evidence or objective, a negative loss, no segments,
-            gaps between segments, or an upper end that is not the problem's.
+        ValueError: for an unknown dimension, evidence or objective, no segments, gaps between
+            segments, or an upper end that is not the problem's.
     """
 
     device: Device
     problem: Problem
     dimension: str
     segments: tuple[Segment, ...]
-    loss: float
     evidence: Evidence = "measured"
     objective: Objective = HOT
-    family: str | None = None
     order: str | None = None
 
     def __post_init__(self) -> None:
@@ -92,8 +84,6 @@ class Range:
             raise ValueError(f"dimension is {self.dimension!r}; give one of m, n, k")
         one_of("evidence", self.evidence, BEST_FIRST)
         objective_named(self.objective)
-        if not 0 <= self.loss < float("inf"):
-            raise ValueError(f"loss is {self.loss}, not a share")
         if not self.segments:
             raise ValueError("a range without segments; give at least one")
         for before, after in zip(self.segments, self.segments[1:], strict=False):
@@ -114,9 +104,8 @@ class Range:
     @property
     def slug(self) -> str:
         """The text as part of a file name, such as `1-512x4096x4096-bf16-nn`."""
-        family = f"-{self.family}" if self.family else ""
         order = "-invariant" if self.order else ""
-        return str(self).replace("..", "-").replace(":", "-") + family + order
+        return str(self).replace("..", "-").replace(":", "-") + order
 
     @property
     def low(self) -> int:
@@ -152,10 +141,8 @@ class Range:
             "problem": str(self.problem),
             "dimension": self.dimension,
             "segments": [[segment.low, segment.high, segment.point] for segment in self.segments],
-            "loss": self.loss,
             "evidence": self.evidence,
             **objective,
-            **({"family": self.family} if self.family else {}),
             **({"order": self.order} if self.order else {}),
             "device": self.device.to_json(),
         }
@@ -163,16 +150,12 @@ class Range:
 
 @dataclass(frozen=True)
 class _RangeFields:
-    """A range as it is written."""
-
     device: dict[str, Any]
     problem: Text
     dimension: Text
     segments: tuple[tuple[Size, Size, Size], ...]
-    loss: Annotated[float, Meta(ge=0, le=1e6)]
     evidence: Text
     objective: ObjectiveText = "hot"
-    family: Name | None = None
     order: Text | None = None
 
 
@@ -190,10 +173,9 @@ def save(root: Path, tuned: Range) -> None:
 
 
 def load(root: Path, device: Device) -> tuple[Range, ...]:
-    """The ranges of the device that look-ups take, by file name: not those of one family, and not
-    batch-invariant ones. A broken file is skipped with a warning."""
-    tuned = _all(root, device)
-    return tuple(span for span in tuned if span.family is None and span.order is None)
+    """The ranges of the device that look-ups take, by file name: not the batch-invariant ones. A
+    broken file is skipped with a warning."""
+    return tuple(span for span in _all(root, device) if span.order is None)
 
 
 def load_invariant(root: Path, device: Device) -> tuple[Range, ...]:
@@ -248,10 +230,8 @@ def loads(text: bytes) -> Range:
         Problem.parse(written.problem),
         written.dimension,
         tuple(Segment(*sizes) for sizes in written.segments),
-        written.loss,
         one_of("evidence", written.evidence, BEST_FIRST),
         objective_named(written.objective),
-        written.family,
         written.order,
     )
 

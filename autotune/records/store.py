@@ -268,7 +268,6 @@ class Store:
         *,
         folder: str | None = None,
     ) -> R | None:
-        """The record with that evidence, or the best."""
         kinds = BEST_FIRST if evidence is None else (evidence,)
         paths = (self._path(folder or kind.FOLDER, device, slug, of) for of in kinds)
         records = (self._read(path, kind) for path in paths)
@@ -277,7 +276,6 @@ class Store:
     def _all(
         self, kind: type[R], device: Device, paths: Iterable[Path] | None = None
     ) -> Iterator[R]:
-        """All readable records of a kind on the device, or those in some of its files."""
         chosen = paths_of(self.root / kind.FOLDER, device) if paths is None else paths
         loaded = (self._read(path, kind) for path in chosen)
         return (record for record in loaded if record is not None)
@@ -326,8 +324,6 @@ class Store:
 
 @dataclass(frozen=True)
 class _QuarantineFields:
-    """A line of the quarantine."""
-
     key: Annotated[str, Meta(min_length=1)]
     reason: str
 

@@ -106,7 +106,7 @@ def overview_json(root: Path, totals: Totals) -> dict[str, object]:
 
 def faults(items: Iterable[Item]) -> FittedTable:
     """A row for each broken file."""
-    table = _table("broken", "file", "why")
+    table = _table("broken, so skipped; remove them", "file", "why")
     for item in items:
         table.add_row(str(item.path), item.fault)
     return table
@@ -219,7 +219,6 @@ def _retimed_json(retimed: Retimed) -> dict[str, object]:
 
 
 def _evidence(content: TuningRecord | Range) -> str:
-    """The kind of a record or range, and what it rests on."""
     if isinstance(content, Range):
         return f"ranges, {content.evidence}"
     if isinstance(content, KernelRecord):

@@ -14,15 +14,22 @@ from dataclasses import dataclass
 from functools import partial
 from importlib import metadata
 from importlib.util import find_spec
-from typing import Any
 
 from rich.console import Group, RenderableType
 from rich.text import Text
 
 from autotune import files, settings
-from autotune.cuda import cache, compiler, nvcc, nvrtc
+from autotune.cuda import bindings, cache, compiler, nvcc, nvrtc
 from autotune.cuda.program import CompileFailure
-from autotune.errors import AutotuneError, CacheError, FrozenError, UsageError
+from autotune.device import Device
+from autotune.errors import (
+    AutotuneError,
+    CacheError,
+    DeviceError,
+    FrozenError,
+    MissingError,
+    UsageError,
+)
 from autotune.families.plan import Template
 from autotune.measure import devices, recording
 from autotune.report.tables import FittedTable
@@ -105,40 +112,6 @@ def render(checks: Sequence[Check]) -> RenderableType:
     return Group(table, Text(summary(checks), "red" if failed else "green"))
 
 
-def gpus() -> list[tuple[str, str]]:
-    """Name and architecture of each GPU, at least one.
-
-    Raises:
-        ImportError: without `cuda.bindings`.
-        RuntimeError: without a driver, or one that finds no GPU.
-    """
-    from cuda.bindings import driver
-
-    _call(driver.cuInit(0))
-    attribute = driver.CUdevice_attribute
-    major = attribute.CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR
-    minor = attribute.CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR
-    listed = []
-    for index in range(_call(driver.cuDeviceGetCount())):
-        device = _call(driver.cuDeviceGet(index))
-        name = _call(driver.cuDeviceGetName(256, device)).split(b"\0")[0].decode()
-        version = [_call(driver.cuDeviceGetAttribute(part, device)) for part in (major, minor)]
-        listed.append((name, f"sm_{version[0]}{version[1]}"))
-    return listed
-
-
-def _call(result: tuple[Any, ...]) -> Any:
-    """The value of a driver call, which comes after its status.
-
-    Raises:
-        RuntimeError: for any status but success.
-    """
-    status, *values = result
-    if int(status) != 0:
-        raise RuntimeError(f"the driver says {status.name}")
-    return values[0] if values else None
-
-
 def pycuda_fault() -> str | None:
     """Why PyCUDA cannot be used; None if it can."""
     if find_spec("pycuda") is None:
@@ -217,10 +190,7 @@ def _headers() -> _Result:
 def _compilation() -> _Result:
     with files.temporary_folder() as scratch:
         (scratch / "probe.cu").write_text(_PROBE)
-        try:
-            arch = gpus()[0][1]
-        except (ImportError, RuntimeError):
-            arch = "sm_80"
+        arch = next((gpu.arch for gpu in _gpus()), "sm_80")
         start = time.perf_counter()
         try:
             result = compiler.compile(
@@ -237,28 +207,31 @@ def _compilation() -> _Result:
 
 
 def _driver() -> _Result:
-    try:
-        from cuda.bindings import driver
-
-        version = int(_call(driver.cuDriverGetVersion()))
-    except ImportError as error:
-        return False, f"cannot be asked: {error}", _INSTALL_NVRTC
-    except RuntimeError as error:
-        return False, str(error), _INSTALL_DRIVER
-    name = f"CUDA {version // 1000}.{version % 1000 // 10}"
+    if not (version := devices.driver_version()):
+        try:
+            bindings.initialised()
+        except MissingError as error:
+            missing, _, remedy = str(error).rpartition("; ")
+            return False, missing, remedy
+        return False, "it states no version", _INSTALL_DRIVER
     major = (nvrtc.version() or "NVRTC 13").split()[1].partition(".")[0]
-    if version < 1000 * int(major):
+    if float(version) < int(major):
         remedy = f"{_INSTALL_DRIVER}, {_INSTALL_CUDA_12}"
-        return False, f"{name}, which is too old for CUDA {major} kernels", remedy
-    return True, name, ""
+        return False, f"CUDA {version}, which is too old for CUDA {major} kernels", remedy
+    return True, f"CUDA {version}", ""
 
 
 def _gpu() -> _Result:
-    try:
-        present = gpus()
-    except (ImportError, RuntimeError):
+    if not (present := _gpus()):
         return False, "none that the driver can start", _WITHOUT_GPU
-    return True, ", ".join(f"{name} ({arch})" for name, arch in present), ""
+    return True, ", ".join(f"{gpu.name} ({gpu.arch})" for gpu in present), ""
+
+
+def _gpus() -> list[Device]:
+    try:
+        return [devices.probe(number) for number in range(devices.count())]
+    except (MissingError, DeviceError):
+        return []
 
 
 def _session() -> _Result:

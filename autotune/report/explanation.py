@@ -321,7 +321,6 @@ def rule_table(explanation: Explanation) -> RenderableType:
 
 
 def _placed(answer: Answer, fit: Fit) -> list[str]:
-    """Sentences about the blocks on the device: their resources, occupancy, waves and roofline."""
     demand, resident = fit.resources, fit.occupancy
     limits = ", ".join(f"{blocks} by {name}" for name, blocks in resident.limits.items())
     rows, columns = fit.tile

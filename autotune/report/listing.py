@@ -122,7 +122,7 @@ def range_table(tuned: Range) -> RenderableType:
         table.add_row(sizes, str(segment.point))
     evidence = f"{tuned.evidence}{tuned.objective.suffix(', ')}"
     title = Text(f"{tuned} on {tuned.device.name}: {evidence}", style="bold")
-    end = Text(f"{len(tuned.points)} sizes tuned; expected loss at most {tuned.loss:.1%}")
+    end = Text(f"{len(tuned.points)} sizes tuned")
     order = [Text(f"batch-invariant, in one order of summation: {tuned.order}")]
     return Group(title, *(order if tuned.order else []), table, end)
 

@@ -1,4 +1,4 @@
-"""The progress of a tuning run: a bar on a terminal and in a notebook, plain lines elsewhere."""
+"""The progress of a tuning run: a bar on a terminal, plain lines elsewhere."""
 
 from __future__ import annotations
 
@@ -7,9 +7,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
-from html import escape
 from time import monotonic
-from typing import Any
 
 from rich.console import Console
 from rich.progress import BarColumn, ProgressColumn, Task
@@ -25,9 +23,6 @@ from autotune.tuning.trials import Observer, Progress, Trial
 
 SILENCE_S = 15.0
 """Longest time between plain lines: without a better kernel, a line shows that the run is alive."""
-
-REDRAWN_S = 0.25
-"""Shortest time between two drawings in a notebook."""
 
 Observed = Callable[[Problem, float], Observer]
 """Returns the observer of a search from its problem and its budget in seconds."""
@@ -171,7 +166,6 @@ class Shown:
         self._say(self._speed.recorded(record, progress))
 
     def _state(self, progress: Progress, seconds: float) -> str:
-        """The state of the run, `seconds` after it began."""
         left = self._limits.left(progress.trials, self._earlier, seconds)
         return self._speed.state(progress, left)
 
@@ -224,9 +218,8 @@ class TerminalBar(ProgressColumn):
         del task
         return Text(self.text(), no_wrap=True)
 
-    def draw(self, share: float, *, last: bool = False) -> None:
+    def draw(self, share: float) -> None:
         """Draws the share (0..1) of the run that is over."""
-        del last
         self.display.update(self._task, completed=share)
 
     def say(self, line: str) -> None:
@@ -234,91 +227,19 @@ class TerminalBar(ProgressColumn):
         self._console.print(line, highlight=False)
 
 
-class NotebookBar:
-    """A bar with a line of text in the output of a notebook's cell; the last line stays.
-
-    Attributes:
-        text: returns the line.
-    """
-
-    def __init__(self) -> None:
-        self.text: Callable[[], str] = str
-        self._drawn = monotonic()
-        self._handle: Any = None
-
-    def draw(self, share: float, *, last: bool = False) -> None:
-        """Draws the share (0..1) of the run that is over, if it is time or for the `last` time."""
-        from IPython.display import display
-
-        now = monotonic()
-        if self._handle is not None and not last and now - self._drawn < REDRAWN_S:
-            return
-        self._drawn = now
-        bar = "" if last else f'<progress value="{share:.3f}"></progress> '
-        text = self.text()
-        content = {"text/plain": text, "text/html": f"<div>{bar}{escape(text)}</div>"}
-        if self._handle is None:
-            self._handle = display(content, raw=True, display_id=True)
-        else:
-            self._handle.update(content, raw=True)
-
-    def say(self, line: str) -> None:
-        """Ignores a line, as a cell shows the last alone."""
-
-
-class SharedBar:
-    """The bar of several searches that share a budget, as the bar of each of them.
-
-    Attributes:
-        text: returns the line of the search at hand.
-    """
-
-    def __init__(self, bar: TerminalBar | NotebookBar, count: int, budget_s: float) -> None:
-        self.text: Callable[[], str] = str
-        self._bar, self._count, self._budget_s = bar, count, budget_s
-        self._began, self._seen, self._ended = monotonic(), dict[Problem, None](), False
-        bar.text = self._line
-        self.draw(0.0)
-
-    def observed(self, problem: Problem, seconds: float, objective: Objective) -> Observer:
-        """The observer of the next search."""
-        self._seen.pop(problem, None)
-        self._seen[problem] = None
-        return LiveProgress(problem, Limits(None, seconds), self, objective)
-
-    def draw(self, share: float, *, last: bool = False) -> None:
-        """Draws the share of the budget that is spent, also after the `last` trial of a search."""
-        del share, last
-        self._bar.draw(min(1.0, (monotonic() - self._began) / self._budget_s))
-
-    def say(self, line: str) -> None:
-        """Prints a line that stays."""
-        self._bar.say(line)
-
-    def finish(self) -> None:
-        """Draws for the last time."""
-        self._ended = True
-        self._bar.draw(1.0, last=True)
-
-    def _line(self) -> str:
-        if self._ended or not self._seen:
-            return f"{len(self._seen)} of {self._count} shapes searched"
-        *_, problem = self._seen
-        return f"{len(self._seen)}/{self._count} {problem}: {self.text()}"
-
-
 class LiveProgress(Shown):
-    """Shows a run beside a bar."""
+    """Shows a run beside a bar; `title` stands before its text."""
 
     def __init__(
         self,
         problem: Problem | None,
         limits: Limits,
-        bar: TerminalBar | NotebookBar | SharedBar,
+        bar: TerminalBar,
         objective: Objective,
+        title: str = "",
     ) -> None:
         super().__init__(problem, limits, objective, bar.say)
-        self._bar, self._began = bar, monotonic()
+        self._bar, self._title, self._began = bar, title, monotonic()
         self._latest = Progress(0, 0, None, 0.0)
         self._activity: str | None = "looking for candidates"
         bar.text = self._text
@@ -341,22 +262,17 @@ class LiveProgress(Shown):
 
     def finished(self, record: TuningRecord, progress: Progress) -> None:
         self._activity = self._speed.recorded(record, progress)
-        self._bar.draw(1.0, last=True)
+        self._bar.draw(1.0)
 
     def _text(self) -> str:
-        """The text beside the bar."""
-        if self._activity is not None:
-            return self._activity
-        return self._state(self._latest, monotonic() - self._began)
+        text = self._activity or self._state(self._latest, monotonic() - self._began)
+        return f"{self._title}{text}"
 
 
 @contextmanager
-def _bar(console: Console, *, plain: bool) -> Iterator[TerminalBar | NotebookBar | None]:
-    """The bar of a console; None if it is neither a terminal nor a notebook, or if `plain`."""
-    if plain or not (console.is_terminal or console.is_jupyter):
+def _bar(console: Console, *, plain: bool) -> Iterator[TerminalBar | None]:
+    if plain or not console.is_terminal:
         yield None
-    elif console.is_jupyter:
-        yield NotebookBar()
     else:
         bar = TerminalBar(console)
         with bar.display:
@@ -372,7 +288,7 @@ def observing(
     plain: bool,
     objective: Objective = HOT,
 ) -> Iterator[Shown]:
-    """The observer for a console: a bar on a terminal or in a notebook, else or if `plain` lines.
+    """The observer for a console: a bar on a terminal, else or if `plain` lines.
 
     `problem` is None for a user kernel.
     """
@@ -385,10 +301,11 @@ def observing(
 
 @contextmanager
 def observing_all(
-    count: int, budget_s: float, console: Console, *, plain: bool, objective: Objective
+    count: int, console: Console, *, plain: bool, objective: Objective
 ) -> Iterator[Observed]:
-    """The observers of up to `count` searches: one bar on a terminal or in a notebook, else or if
+    """The observers of up to `count` searches, one after the other: a bar on a terminal, else or if
     `plain` lines."""
+    seen = set[Problem]()
 
     def lines(problem: Problem, seconds: float) -> Observer:
         console.print(f"tuning {problem} for {seconds:.1f} s", highlight=False, soft_wrap=True)
@@ -398,6 +315,10 @@ def observing_all(
         if bar is None:
             yield lines
             return
-        shared = SharedBar(bar, count, budget_s)
-        yield lambda problem, seconds: shared.observed(problem, seconds, objective)
-        shared.finish()
+
+        def live(problem: Problem, seconds: float) -> Observer:
+            seen.add(problem)
+            title = f"{len(seen)}/{count} {problem}: "
+            return LiveProgress(problem, Limits(None, seconds), bar, objective, title)
+
+        yield live

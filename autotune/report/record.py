@@ -30,13 +30,10 @@ _SOURCES = {"range": "tuned at", "nearest": "nearest", "related": "related"}
 """The label of the record that an answer takes from another problem or device."""
 
 
-def render(
-    result: TuningRecord | Answer, objective: Objective = HOT, overall: Record | None = None
-) -> RenderableType:
+def render(result: TuningRecord | Answer, objective: Objective = HOT) -> RenderableType:
     """At most 24 lines of 80 columns for up to 16 parameters; the first names the evidence.
 
-    A record shows its best by the objective. If it is of one family, `overall` is the record of all
-    families, whose best follows in a line.
+    A record shows its best by the objective.
     """
     if isinstance(result, KernelRecord):
         title = f"{result.title} on {result.device.name}"
@@ -44,8 +41,6 @@ def render(
     assert isinstance(result, (Record, Answer))
     answer = _answer(result, objective)
     title, facts = f"{_subject(answer)} on {answer.device.name}", _facts(answer)
-    if overall is not None:
-        facts += _overall(answer, overall)
     if (record := _own_record(answer)) is not None:
         return _screen(title, record, answer.config, facts)
     notes = filter(None, (answer.note, answer.advice))
@@ -57,7 +52,6 @@ def render(
 
 
 def _screen(title: str, record: TuningRecord, best: Config, facts: Facts) -> RenderableType:
-    """A record: its title, facts of one of its configurations, the others and the run."""
     parts = [_titled(title, record.evidence), _grid(facts)]
     if len(record.entries) > 1:
         parts += [Text(), _runners_up(best, record)]
@@ -73,9 +67,7 @@ def _grid(facts: Facts) -> Table:
     return grid
 
 
-def to_json(
-    result: Record | Answer, objective: Objective = HOT, overall: Record | None = None
-) -> dict[str, object]:
+def to_json(result: Record | Answer, objective: Objective = HOT) -> dict[str, object]:
     """The content of `render` in full: times in microseconds, shares and ratios as fractions.
 
     `ratio` is cuBLAS's time over the kernel's (above 1 the kernel is faster); these times and
@@ -84,9 +76,9 @@ def to_json(
     `cold_ratio`. `joules`, `power_w` and `clock_mhz` belong to a run of the kernel, `cublas_joules`
     to one of cuBLAS; `least_energy` is the configuration that takes the fewest joules.
     `expected_loss` is relative to full tuning, `expected_cublas_loss` to cuBLAS. `family`
-    is the family that was tuned alone, `order` the order of summation of a batch-invariant range,
-    and `best_of_all` the best of the `overall` record. `ties` are the other configurations whose
-    hot times differ by at most 0.5 % from that of the fastest. Unknown values are None.
+    is the family that was tuned alone, `order` the order of summation of a batch-invariant range.
+    `ties` are the other configurations whose hot times differ by at most 0.5 % from that of the
+    fastest. Unknown values are None.
     """
     answer = _answer(result, objective)
     rate = None if answer.time_us is None else answer.problem.speed(answer.time_us)
@@ -119,7 +111,6 @@ def to_json(
         "note": "" if record else answer.note,
         "interrupted": record is not None and record.provenance.interrupted,
         "family": record.family if isinstance(record, FamilyRecord) else None,
-        "best_of_all": overall and _best_json(overall, answer.objective),
         "order": answer.record.order if isinstance(answer.record, FamilyRecord) else None,
         "record": encode(answer.record) if answer.record else None,
     }
@@ -161,31 +152,9 @@ def _answer(result: Record | Answer, objective: Objective) -> Answer:
 
 
 def _subject(answer: Answer) -> str:
-    """The problem, with the family if that was tuned alone, or that it keeps an order."""
     if isinstance(answer.record, FamilyRecord):
         return f"{answer.problem} {answer.record.option}"
     return str(answer.problem)
-
-
-def _best_of_all(overall: Record, objective: Objective) -> tuple[Entry, float | None]:
-    """The best of all families and its microseconds, by the objective if it was timed for that."""
-    objective = recorded_objective(overall, objective)
-    best = overall.best_by(objective)
-    return best, us_of(best.measurement, objective)
-
-
-def _overall(answer: Answer, overall: Record) -> Facts:
-    """The best of all families, and how much faster it is than the answer."""
-    best, time_us = _best_of_all(overall, answer.objective)
-    if time_us is None or answer.time_us is None:
-        return []
-    gain = f"{answer.time_us / time_us:.2f} times as fast"
-    return [("best of all", f"{us(time_us)}, {gain}, {overall.evidence}: {best.config}")]
-
-
-def _best_json(overall: Record, objective: Objective) -> dict[str, object]:
-    best, time_us = _best_of_all(overall, objective)
-    return {"config": str(best.config), "time_us": time_us, "evidence": overall.evidence}
 
 
 def _own_record(answer: Answer) -> Record | None:
@@ -282,7 +251,6 @@ def _titled(text: str, evidence: Evidence) -> RenderableType:
 
 
 def _runners_up(best: Config, record: TuningRecord) -> FittedTable:
-    """The entries that follow the best, each with the parameters in which it differs."""
     table = FittedTable()
     ties = {entry.config for entry in record.ties} if best == record.best.config else set()
     speeds = ("TFLOP/s",) if isinstance(record, Record) else ()
@@ -306,7 +274,6 @@ def _runners_up(best: Config, record: TuningRecord) -> FittedTable:
 
 
 def _occupancy_facts(entry: Entry) -> Facts:
-    """The resources of a block, and the resident warps that follow."""
     resources = entry.resources
     return [
         (
@@ -319,7 +286,6 @@ def _occupancy_facts(entry: Entry) -> Facts:
 
 
 def _energy_facts(measurement: Measurement, baseline: Measurement | None, vendor: str) -> Facts:
-    """The energy of a run, with the power and the clock; nothing if it was not measured."""
     energy = measurement.energy
     if energy is None:
         return []
@@ -331,7 +297,6 @@ def _energy_facts(measurement: Measurement, baseline: Measurement | None, vendor
 
 
 def _least_energy_facts(record: TuningRecord, config: Config) -> Facts:
-    """The configuration of the least energy, if that is another one."""
     least = record.best_energy
     if least is None or least.measurement.energy is None or least.config == config:
         return []
@@ -340,7 +305,6 @@ def _least_energy_facts(record: TuningRecord, config: Config) -> Facts:
 
 
 def _accuracy_facts(entry: Entry) -> Facts:
-    """The error and its bound; nothing if nothing ran."""
     error, tolerance = entry.measurement.error, entry.measurement.tolerance
     if error is None or tolerance is None:
         return []
@@ -356,7 +320,6 @@ def difference(config: Config, best: Config) -> str:
 
 
 def _provenance(run: Provenance) -> str:
-    """The run that saved a record, in a line or two."""
     driver = f"driver {run.driver}, " if run.driver else ""
     ended = "quick race, " if run.quick else "interrupted after " if run.interrupted else ""
     return (
@@ -375,7 +338,6 @@ def _verified(record: KernelRecord) -> str:
 
 
 def _kernel_facts(record: KernelRecord) -> Facts:
-    """The best configuration of a user kernel, its time and its resources."""
     best = record.best
     measured = best.measurement
     spread = f" +- {us(measured.spread_us)}" if measured.spread_us else ""

@@ -154,7 +154,6 @@ def _recorded(store: Store, device: Device | None, *, shipped: bool) -> Iterator
 
 
 def _of_family(store: Store, device: Device | None, family: str) -> Iterator[TuningRecord]:
-    """The records of searches that were asked for one family."""
     for record in inventory.records(store.root):
         apart = isinstance(record, FamilyRecord) and record.family == family
         if apart and (device is None or record.device.slug == device.slug):
@@ -186,11 +185,7 @@ def _inside(problem: Problem, span: Span) -> bool:
 
 
 def _answer(shape: str, device: Device | None, store: Store, option: str, single: bool) -> Answer:
-    """The look-up of a problem that is not tuned; `option` is the `--device` that was given.
-
-    Raises:
-        NotFoundError: if nothing else was asked for, or there is no device to look it up for.
-    """
+    """The look-up of a problem that is not tuned; `option` is the `--device` that was given."""
     where = f"in {store.root}" if device is None else f"on {device.name}"
     if not _SHAPE.match(shape):
         raise NotFoundError(f"no kernel {shape!r} is recorded {where}; see `autotune cache list`")

@@ -121,7 +121,6 @@ class FittedTable(Table):
         return max(self._least(place, measured), min(measured[place].maximum, PROSE))
 
     def _only(self, widths: Mapping[int, int]) -> Table:
-        """A plain table of these columns, with their widths."""
         result = Table(
             box=None,
             padding=(0, PADDING, 0, 0),

@@ -36,14 +36,12 @@ class Subject:
         trials: in the order in which they finished; none if the record stands alone.
         source: where the trials are from: a trial log; `record` if there are none.
         note: why there are no trials, or that lines of the log are broken; else empty.
-        families: the kernel families that were searched.
     """
 
     record: TuningRecord
     trials: tuple[FinishedTrial, ...]
     source: Source
     note: str
-    families: tuple[str, ...]
 
     @property
     def problem(self) -> Problem | None:
@@ -85,8 +83,7 @@ def subject_of(record: TuningRecord, root: Path) -> Subject:
     trials, note = _merged(same), broken_lines(same)
     if not trials:
         return _alone(record, "its log has no trials of the record's kernel sources")
-    kinds = [kind for log in same for kind in log.study.partition("@")[0].split("+")]
-    return Subject(record, trials, "log", note, tuple(dict.fromkeys(kinds)))
+    return Subject(record, trials, "log", note)
 
 
 def broken_lines(logs: Sequence[LoggedTrials]) -> str:
@@ -96,7 +93,6 @@ def broken_lines(logs: Sequence[LoggedTrials]) -> str:
 
 
 def _kinds(record: TuningRecord) -> str:
-    """The kernels that a record's search tries, as `Tunable.kinds` names them."""
     if isinstance(record, FamilyRecord):
         return record.family
     if isinstance(record, Record):
@@ -108,8 +104,7 @@ def _alone(record: TuningRecord, why: str) -> Subject:
     count, tried = len(record.entries), record.provenance.trials
     kept = "best entry" if count == 1 else f"best {count} entries"
     note = f"{why}; the record has its {kept} of {tried:,} trials only"
-    families = tuple(dict.fromkeys(entry.config.family for entry in record.entries))
-    return Subject(record, (), "record", note, families)
+    return Subject(record, (), "record", note)
 
 
 def _merged(logs: Sequence[LoggedTrials]) -> tuple[FinishedTrial, ...]:
@@ -194,7 +189,6 @@ def _cells(trial: Trial, problem: Problem | None) -> tuple[RenderableType, ...]:
 
 
 def _failures(trials: Sequence[Trial]) -> Iterator[str]:
-    """A line for each stage."""
     stages: dict[str, list[tuple[Trial, Failure]]] = {}
     for trial in trials:
         if isinstance(trial.outcome, Failure):

@@ -249,7 +249,6 @@ class KernelBench(BaseBench):
 
 
 def _until_failure(answers: Iterable[T | Failure]) -> list[T] | Failure:
-    """All answers, or the first failure."""
     values: list[T] = []
     for answer in answers:
         if isinstance(answer, Failure):

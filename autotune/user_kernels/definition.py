@@ -206,11 +206,7 @@ def _source(
     compiler: CompilerName,
 ) -> KernelSource:
     """The source of files that were read, with the macros of a launch that they mention and that
-    are not parameters.
-
-    Raises:
-        UsageError: if it is no source.
-    """
+    are not parameters."""
     mentioned = {word for _, text in read[1] if defines for word in _LAUNCH_MACRO.findall(text)}
     macros = (macro for macro in LAUNCH_MACROS if macro in mentioned and macro not in parameters)
     try:

@@ -86,7 +86,6 @@ class Verification:
 
 
 def _at(place: int, tolerance: Tolerance | None) -> float | None:
-    """The tolerance of an argument."""
     return tolerance.get(place) if isinstance(tolerance, Mapping) else tolerance
 
 
@@ -176,7 +175,6 @@ def compare(actual: NDArray[Any], expected: ExpectedArray) -> Comparison:
 
 
 def _compare_fields(actual: NDArray[Any], expected: ExpectedArray) -> Comparison:
-    """Compares structured arrays field by field."""
     parts = []
     for name, desired in expected.fields.items():
         part = compare(as_bytes(actual[name]), desired)

@@ -72,7 +72,6 @@ def _faults(value: object) -> Iterator[str]:
         yield from _measurement(value)
     elif isinstance(value, Range):
         yield from _device(value.device)
-        yield from _number("loss", value.loss, least=0)
     elif isinstance(value, Device):
         yield from _device(value)
 

@@ -66,7 +66,7 @@ VALUES: dict[str, Any] = {
 _POSSIBLE: Mapping[str, frozenset[str]] = {
     "driver|compiler|source|autotune": frozenset({"empty text", "word"}),
     "limiter": frozenset({"empty text", "word"}),
-    "spread_us|occupancy|loss|seconds": frozenset({"0", "0.5"}),
+    "spread_us|occupancy|seconds": frozenset({"0", "0.5"}),
     "cold_spread_us|error|tolerance|relative_error": frozenset({"0", "0.5", "null"}),
     "time_us": frozenset({"0.5"}),
     "cold_us": frozenset({"0.5", "null"}),
@@ -205,7 +205,7 @@ def _unsealed(data: dict[str, Any]) -> dict[str, Any]:
 
 
 RANGE = Range(
-    H100, Problem(512, 4096, 4096, "bf16"), "m", (Segment(1, 64, 64), Segment(65, 512, 512)), 0.04
+    H100, Problem(512, 4096, 4096, "bf16"), "m", (Segment(1, 64, 64), Segment(65, 512, 512))
 )
 
 

@@ -18,7 +18,7 @@ from support.sample_records import H100, record
 SMALL = Problem(64, 64, 64)
 
 
-TUNED = Range(H100, SMALL, "m", (Segment(1, 64, 64),), 0.04)
+TUNED = Range(H100, SMALL, "m", (Segment(1, 64, 64),))
 
 
 def candidate(config: Config) -> Candidate:

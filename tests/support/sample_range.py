@@ -41,4 +41,4 @@ def save(root: Path, source: str = "5e1f") -> None:
         made = plain.device, plain.evidence, plain.entries, plain.baseline, plain.provenance
         store.save(FamilyRecord(*made, plain.problem, "auto", ORDER))
     segments = Segment(4, 32, 16), Segment(33, 256, 256)
-    ranges.save(root, Range(H100, TOP, "m", segments, 0.03, order=ORDER))
+    ranges.save(root, Range(H100, TOP, "m", segments, order=ORDER))

@@ -47,9 +47,8 @@ def swept_subject() -> Subject:
         ),
         recording.problem,
     )
-    families = tuple(dict.fromkeys(row.config.family for row in recording.rows))
     rows = tuple(FinishedTrial(trial, None) for trial in trials)
-    return Subject(record, rows, "log", "", families)
+    return Subject(record, rows, "log", "")
 
 
 def time_of(entry: Entry) -> float:

@@ -19,8 +19,9 @@ from autotune.occupancy import (
     Occupancy,
     best_block_sizes,
     block_sizes,
-    headroom,
     limit_tables,
+    most_registers,
+    most_shared,
     occupancy,
 )
 from autotune.problem.integers import ceil_div
@@ -315,39 +316,26 @@ def test_kernel_that_never_runs_has_no_best_block_size() -> None:
 
 @pytest.mark.parametrize("card", SWEPT)
 @pytest.mark.parametrize("threads", [32, 96, 256, 1024])
-def test_headroom_is_used_up_by_one_more(card: str, threads: int) -> None:
+def test_most_amounts_are_used_up_by_one_more(card: str, threads: int) -> None:
     device, demand = SWEPT[card], BlockDemand(threads)
-    most = demand.on(device).blocks_per_sm
-    for blocks in range(1, most + 1):
-        room = headroom(device, demand, blocks)
-        full = BlockDemand(threads, room.registers, room.shared)
+    for blocks in range(1, demand.on(device).blocks_per_sm + 1):
+        registers, shared = (
+            most_registers(device, threads, blocks),
+            most_shared(device, None, blocks),
+        )
+        full = BlockDemand(threads, registers, shared)
         assert full.on(device).blocks_per_sm >= blocks
-        more = replace(full, registers=room.registers + 1).on(device)
-        assert more.blocks_per_sm < blocks or room.registers == 255
-        assert replace(full, shared=room.shared + 1).on(device).blocks_per_sm < blocks
-        assert room.occupancy == pytest.approx(blocks / most * demand.on(device).occupancy)
-
-
-def test_impossible_number_of_blocks_names_the_limit() -> None:
-    room = headroom(H100, BlockDemand(1024), 3)
-
-    assert (room.registers, room.shared, room.limiter) == (0, 0, "warps")
-
-
-def test_less_than_one_block_is_refused() -> None:
-    with pytest.raises(UsageError, match="0 blocks an SM; give 1 or more"):
-        headroom(H100, BlockDemand(256), 0)
+        more = replace(full, registers=registers + 1).on(device)
+        assert more.blocks_per_sm < blocks or registers == 255
+        assert replace(full, shared=shared + 1).on(device).blocks_per_sm < blocks
 
 
 def test_text_device_d_keeps_three_blocks_at_ten_registers() -> None:
-    assert headroom(find("textbook-d"), BlockDemand(512), 3).registers == 10
+    assert most_registers(find("textbook-d"), 512, 3) == 10
 
 
-def test_carve_out_shrinks_the_headroom() -> None:
-    whole = headroom(H100, BlockDemand(256), 4)
-    quarter = headroom(H100, BlockDemand(256, carve_out=25), 4)
-
-    assert quarter.shared < whole.shared
+def test_carve_out_shrinks_the_most_shared_memory() -> None:
+    assert most_shared(H100, 25, 4) < most_shared(H100, None, 4)
 
 
 def test_every_card_of_the_catalogue_has_an_occupancy() -> None:

@@ -1,6 +1,6 @@
 """The seam of the HTML pages: analyses of results, drawn by plotly.js in files that work offline.
 
-Only the verbs `report`, `explore` and `occupancy --plot` know it. Plotly and the analyses take long
+Only the verbs `report` and `explore` know it. Plotly and the analyses take long
 to import, so each function here imports what it needs.
 """
 
@@ -8,16 +8,12 @@ from __future__ import annotations
 
 import sys
 import webbrowser
-from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
-
-from autotune.errors import UsageError
 
 if TYPE_CHECKING:
     from autotune.device import SmLimits
     from autotune.records import Store
-    from autotune.report.occupancy import Sweep
     from autotune.report.pages.overview import Overview
     from autotune.report.pages.record import Analysis
     from autotune.report.selection import Selection
@@ -55,22 +51,6 @@ def write_explorer(path: Path, own: SmLimits | None) -> None:
     from autotune.report.pages.page import write
 
     write(path, explorer(own))
-
-
-def write_sweep(path: Path, devices: Mapping[str, SmLimits], sweep: Sweep) -> None:
-    """Writes the page of a sweep of kernels on devices, which are named by their labels.
-
-    Raises:
-        UsageError: if the name does not end in `.html`.
-        MissingError: if plotly is not installed or is too old.
-        AutotuneError: if it cannot be written, or something else than a page is there.
-    """
-    from autotune.report.pages.occupancy import sweep_page
-    from autotune.report.pages.page import write
-
-    if path.suffix != ".html":
-        raise UsageError(f"--plot is {str(path)!r}; give a file that ends in .html")
-    write(path, sweep_page(devices, sweep))
 
 
 def open_page(path: Path) -> None:

@@ -95,7 +95,6 @@ def _limits_key(card: SmLimits) -> str:
 
 
 def _tables(cards: Mapping[str, SmLimits]) -> dict[str, object]:
-    """The tables of each kind of SM, with the texts of its occupancies."""
     kinds = {_limits_key(card): card for card in cards.values()}
     result: dict[str, object] = {}
     for key, card in kinds.items():

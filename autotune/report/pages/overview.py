@@ -1,11 +1,10 @@
-"""Several problems at a glance: against the vendor's library, over M, and what to tune next."""
+"""Several problems at a glance: against the vendor's library and over M."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
 from datetime import datetime, timezone
-from shlex import quote
 from statistics import geometric_mean
 from typing import ClassVar
 
@@ -17,7 +16,7 @@ from autotune.records.inventory import change, stale_change
 from autotune.records.ranges import Range
 from autotune.report.pages import page
 from autotune.report.pages.figures import COLOURS, VENDOR, Figure, axis, figure, scatter, text
-from autotune.report.pages.page import Section, count, escape, percent, ratio
+from autotune.report.pages.page import Section, count, escape, ratio
 from autotune.report.pages.record import Result, result_fields
 from autotune.report.selection import Selection
 from autotune.roofline import least_hot_seconds
@@ -25,18 +24,13 @@ from autotune.roofline import least_hot_seconds
 LEAST_POINTS = 3
 """Sizes that a curve over M needs."""
 
-STALE = "measured with another setup"
-
-WORTH = 0.01
-"""Expected loss from which tuning a problem is suggested."""
-
 
 @dataclass(frozen=True, kw_only=True)
 class OverviewRow(Result):
     """A problem or a call of a user kernel among others.
 
     Attributes:
-        how: `tuned`, or as in `lookup.Answer` where it is not.
+        how: `tuned`, `interrupted`, or as in `lookup.Answer` where it is neither.
         time_us: hot time; None if unknown.
         expected_loss: against full tuning, 0.05 for 5 %; 0 if tuned, None if unknown.
         trials: trials of the last tuning run; None if it was not tuned.
@@ -58,27 +52,15 @@ class SizeCurve:
     vendor_tflops: tuple[float | None, ...]
 
 
-@dataclass(frozen=True)
-class Suggestion:
-    """A problem that is worth tuning: why, the time that it may save (0.05 for 5 %, None if
-    unknown), the command, and whether only its kernel sources have changed."""
-
-    title: str
-    device: str
-    why: str
-    loss: float | None
-    command: str
-    stale: bool
-
-
 def record_row(
     record: TuningRecord, *, stale: str | None, now: datetime, changed: str | None = None
 ) -> OverviewRow:
     """The row of a record; the arguments are those of `result_fields`."""
     predicted = record.evidence == "predicted"
+    ended = "interrupted" if record.provenance.interrupted else "tuned"
     return OverviewRow(
         **result_fields(record, stale=stale, now=now, changed=changed),
-        how="predicted" if predicted else "tuned",
+        how="predicted" if predicted else ended,
         time_us=record.best.measurement.time_us,
         expected_loss=None if predicted else 0.0,
         trials=record.provenance.trials,
@@ -127,52 +109,15 @@ def _size_curve(kin: Problem, device: str, group: dict[int, Record]) -> SizeCurv
     return SizeCurve(name, sizes, ours, vendor)
 
 
-def suggestions(
-    rows: Sequence[OverviewRow], device_option: str | None = None
-) -> tuple[Suggestion, ...]:
-    """The problems that are worth tuning next, the largest expected loss first."""
-    option = "" if device_option is None else f" --device {quote(device_option)}"
-    worth = [
-        Suggestion(
-            *(row.title, row.device, why, loss, f"autotune tune {row.title}{option}"),
-            stale=why.startswith(STALE),
-        )
-        for row in rows
-        if row.tflops is not None and (reason := _reason(row)) is not None
-        for why, loss in [reason]
-    ]
-    return tuple(sorted(worth, key=lambda suggestion: -(suggestion.loss or 0.0)))
-
-
 def range_row(tuned: Range) -> dict[str, object]:
-    """A tuned range: its text, the sizes that serve it and its expected loss."""
+    """A tuned range: its text, and the sizes that serve it."""
     return {
         "range": str(tuned),
         "device": tuned.device.name,
         "evidence": tuned.evidence,
         "objective": str(tuned.objective),
         "points": [getattr(point, tuned.dimension) for point in tuned.points],
-        "expected_loss": tuned.loss,
     }
-
-
-def _reason(row: OverviewRow) -> tuple[str, float | None] | None:
-    """Why a problem is worth tuning, with the expected loss; None if it is not."""
-    if row.how not in ("tuned", "predicted"):
-        loss = row.expected_loss
-        if loss is not None and loss < WORTH:
-            return None
-        return f"not tuned; its configuration is from a look-up ({row.how})", loss
-    if row.how == "predicted":
-        return "only predicted; measure it on the device", row.expected_loss
-    behind = 1 - row.over_hot if row.over_hot is not None and row.over_hot < 1 - WORTH else None
-    if row.interrupted:
-        return "its search was interrupted", behind
-    if behind is not None:
-        return "the vendor's library is faster", behind
-    if row.stale is not None:
-        return f"{STALE}: {row.stale}", None
-    return None
 
 
 ROW, NARROW, MANY = (20, 12), (15, 10), 60
@@ -261,12 +206,11 @@ COLUMNS = (
 
 @dataclass(frozen=True)
 class Overview:
-    """Several problems: a row for each, curves over M, tuned ranges, and what to tune next."""
+    """Several problems: a row for each, curves over M, and tuned ranges."""
 
     rows: tuple[OverviewRow, ...]
     curves: tuple[SizeCurve, ...]
     ranges: tuple[dict[str, object], ...]
-    suggestions: tuple[Suggestion, ...]
     note: ClassVar[str] = ""  # as of an `Analysis`
 
     @property
@@ -338,7 +282,6 @@ def overview_of(selection: Selection, store: Store) -> Overview:
         tuple(rows),
         size_curves(selection.records),
         tuple(map(range_row, selection.ranges(store))),
-        suggestions(rows, selection.device_option),
     )
 
 
@@ -360,9 +303,7 @@ def _facts(overview: Overview) -> Iterator[tuple[str, str, str]]:
         if values:
             worst = f"worst {ratio(min(values))}"
             yield f"over the vendor, {name}", ratio(geometric_mean(values)), worst
-    stale = sum(suggestion.stale for suggestion in overview.suggestions)
-    worth = len(overview.suggestions) - stale
-    yield "worth tuning", count(worth), f"and {count(stale)} stale" if stale else ""
+    yield "stale", count(sum(row.stale is not None for row in rows)), "measured with other kernels"
 
 
 def _sections(overview: Overview) -> Iterator[Section]:
@@ -374,7 +315,6 @@ def _sections(overview: Overview) -> Iterator[Section]:
     yield Section("problems", "Problems", '<div id="table-problems"></div>')
     if overview.curves or overview.ranges:
         yield Section("sizes", "Over the sizes", _sizes(overview))
-    yield Section("next", "Worth tuning next", _next(overview.suggestions))
 
 
 def _sizes(overview: Overview) -> str:
@@ -393,7 +333,6 @@ def _sizes(overview: Overview) -> str:
             row["device"],
             row["evidence"],
             ", ".join(map(str, points)) if isinstance(points := row["points"], list) else "",
-            percent(loss) if isinstance(loss := row["expected_loss"], float) else "",
         )
         for row in overview.ranges
     ]
@@ -402,32 +341,5 @@ def _sizes(overview: Overview) -> str:
         "device": "word",
         "evidence": "word",
         "tuned at": "prose",
-        "expected loss": "number",
     }
     return content + page.table(headings, rows, "Tuned ranges")
-
-
-def _next(suggestions: Sequence[Suggestion]) -> str:
-    stale = [suggestion for suggestion in suggestions if suggestion.stale]
-    rows = [
-        (row.title, row.device, row.why, percent(row.loss), row.command)
-        for row in suggestions
-        if not row.stale
-    ]
-    content = ""
-    if rows:
-        headings: dict[str, page.Kind] = {
-            "problem": "word",
-            "device": "word",
-            "why": "prose",
-            "expected loss": "number",
-            "command": "prose",
-        }
-        content = page.table(headings, rows, "The largest expected loss first")
-    if stale:
-        number = "1 problem was" if len(stale) == 1 else f"{len(stale):,} problems were"
-        content += page.paragraph(
-            f"{number} {stale[0].why}. `autotune cache verify --retime` measures records of the "
-            "cache again on their device."
-        )
-    return content or page.paragraph("Nothing: every problem is tuned, as this machine is now.")

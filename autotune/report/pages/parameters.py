@@ -187,7 +187,6 @@ def heat_figure(heat: HeatMap) -> Figure:
 
 
 def _ranges(costs: Sequence[ParameterCost]) -> dict[str, Any]:
-    """A line from the least to the largest loss of each parameter."""
     losses = [[100 * value.loss for value in cost.values] for cost in costs]
     names = [text(cost.name) for cost in costs]
     return scatter(
@@ -203,12 +202,7 @@ def _ranges(costs: Sequence[ParameterCost]) -> dict[str, Any]:
 
 
 def _labels(cost: ParameterCost, letter: float) -> list[str]:
-    """The values as labels; where they would overlap the fastest value has the labels of both.
-
-    Args:
-        cost: the values.
-        letter: the loss that is as wide as a letter.
-    """
+    """The values as labels; where they would overlap the fastest value has the labels of both."""
     ranked = sorted(range(len(cost.values)), key=lambda index: cost.values[index].loss)
     labels, first = [""] * len(ranked), ranked[0]
     for index in ranked:

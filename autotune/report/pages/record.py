@@ -41,11 +41,8 @@ from autotune.report.pages.parameters import (
 )
 from autotune.report.pages.roofline import Roofline, roofline, roofline_figure, roofline_section
 from autotune.report.pages.search import (
-    RejectionRow,
     SearchStep,
     failures,
-    rejection_section,
-    rejections,
     search_figure,
     search_section,
     search_steps,
@@ -267,7 +264,6 @@ class Analysis:
         heat: the heat map of the first two of them; None with fewer.
         residency: None where the rules of the device are unknown.
         leaders: the record's entries.
-        rejections: by reason.
         trials: the table of all trials.
     """
 
@@ -283,7 +279,6 @@ class Analysis:
     heat: HeatMap | None
     residency: Residency | None
     leaders: tuple[Leader, ...]
-    rejections: tuple[RejectionRow, ...]
     trials: TrialTable
 
     @property
@@ -362,10 +357,7 @@ def analysis_of(selection: Selection, store: Store) -> Analysis:
 
 
 def analysed(subject: Subject, headline: Headline) -> Analysis:
-    """The analysis of a record under its headline.
-
-    Takes a second or two, mostly for the counts of rejected configurations.
-    """
+    """The analysis of a record under its headline."""
     names = varied(subject)
     return Analysis(
         source=subject.source,
@@ -380,7 +372,6 @@ def analysed(subject: Subject, headline: Headline) -> Analysis:
         heat=heat_map(subject, *names[:2]) if len(names) > 1 else None,
         residency=residency(subject),
         leaders=leaders(subject),
-        rejections=rejections(subject),
         trials=trial_table(subject),
     )
 
@@ -471,7 +462,6 @@ def _sections(analysis: Analysis) -> Iterator[Section]:
     yield _leader_section(analysis.leaders)
     if analysis.steps:
         yield Section("trials", "All trials", '<div id="table-trials"></div>')
-    yield rejection_section(analysis.rejections)
     yield Section("repeat", "Repeat it", page.commands(analysis.headline.commands))
 
 

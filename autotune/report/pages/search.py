@@ -1,16 +1,14 @@
-"""The search of a record: its trials one after another, and what was not timed for which reason."""
+"""The search of a record: its trials one after another."""
 
 from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from autotune.errors import AutotuneError
 from autotune.measure.measurement import Failure
-from autotune.model import space
 from autotune.report.pages.figures import (
     COLOURS,
     WINNER,
@@ -22,7 +20,7 @@ from autotune.report.pages.figures import (
     text,
     vendor_line,
 )
-from autotune.report.pages.page import Kind, Section, count, escape, paragraph, plot, table
+from autotune.report.pages.page import Section, count, escape, paragraph, plot
 from autotune.report.trials import Subject
 
 
@@ -138,7 +136,6 @@ def _trials(family: str, steps: Sequence[SearchStep], colour: str) -> dict[str, 
 def _failures(
     stage: str, steps: Sequence[SearchStep], height: float, number: int
 ) -> dict[str, Any]:
-    """The trials that failed at a stage, at a height above all times."""
     return scatter(
         f"failed: {stage}",
         (step.number for step in steps),
@@ -163,66 +160,3 @@ def search_section(steps: Sequence[SearchStep], failed: Mapping[str, int], stop:
     )
     content = plot("search", description, caption) + paragraph(stop)
     return Section("search", "The search", content)
-
-
-@dataclass(frozen=True)
-class RejectionRow:
-    """A reason with the number of configurations that it kept from being timed.
-
-    Attributes:
-        when: `before compilation`, or `failed`.
-        family: the kernel family; empty for a failure, which counts over all.
-        reason: the rule's name or the stage.
-        count: the number of configurations.
-        example: a configuration, and what is wrong with its numbers.
-    """
-
-    when: str
-    family: str
-    reason: str
-    count: int
-    example: str
-
-
-def rejections(subject: Subject) -> tuple[RejectionRow, ...]:
-    """Failures by stage, then rejections by rule for each searched family, most frequent first."""
-    return (*_failed(subject), *_rejected(subject))
-
-
-def _failed(subject: Subject) -> Iterator[RejectionRow]:
-    examples: dict[str, str] = {}
-    for trial in (row.trial for row in subject.trials):
-        if isinstance(failure := trial.outcome, Failure):
-            examples.setdefault(failure.stage, f"{trial.config}: {failure.reason}")
-    for stage, failed_count in failures(subject).items():
-        yield RejectionRow("failed", "", stage, failed_count, examples[stage])
-
-
-def _rejected(subject: Subject) -> Iterator[RejectionRow]:
-    problem = subject.problem
-    if problem is None:
-        return
-    for family in subject.families:
-        try:
-            legal = space.feasible(problem, subject.device, family)
-        except AutotuneError:  # the family is gone, or does not serve the precision any more
-            continue
-        for reason, rejected_count in legal.rejected.items():
-            example = legal.examples[reason]
-            yield RejectionRow("before compilation", family, reason, rejected_count, example)
-
-
-def rejection_section(rejections: Sequence[RejectionRow]) -> Section:
-    """The configurations that were not timed, as a table."""
-    rows = [(row.when, row.family, row.reason, count(row.count), row.example) for row in rejections]
-    if not rows:
-        return Section("rejections", "Not timed", paragraph("No configuration was rejected."))
-    headings: dict[str, Kind] = {
-        "when": "word",
-        "family": "word",
-        "reason": "word",
-        "configurations": "number",
-        "example": "prose",
-    }
-    caption = "Configurations that were not timed, by the first reason"
-    return Section("rejections", "Not timed", table(headings, rows, caption))

@@ -79,7 +79,6 @@ def test_best_prints_the_kernel_of_the_range(capsys: pytest.CaptureFixture[str])
 def test_exact_size_prints_its_record(capsys: pytest.CaptureFixture[str]) -> None:
     text = printed(capsys, "best", str(sized(16)), *BEST, "--exact")
     assert text.startswith("16x512x1024:bf16:nt --batch-invariant on NVIDIA H100")
-    assert "best of all  0.50 us, 2.00 times as fast" in text
     assert run("best", str(sized(20)), *BEST, "--exact") == 3
 
 

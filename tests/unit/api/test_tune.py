@@ -25,7 +25,7 @@ from autotune.tuning.trials import Silent
 WIDE = Problem(16, 4096, 4096, "bf16")
 
 
-RANGE = Range(H100, WIDE, "m", (Segment(1, 16, 1),), 0.1)
+RANGE = Range(H100, WIDE, "m", (Segment(1, 16, 1),))
 
 
 Calls = list[tuple[str, Any, Search, dict[str, Any]]]
@@ -66,9 +66,9 @@ def test_one_problem_gives_its_record(calls: Calls, problem: tuple[Any, ...]) ->
 @pytest.mark.parametrize("span", ["1..16x4096x4096", Span(WIDE, "m", 1)])
 def test_range_gives_a_range(calls: Calls, span: Any) -> None:
     fields = {"compute": "bf16"} if isinstance(span, str) else {}
-    assert tune(span, loss=0.1, batch_invariant=True, **fields) == RANGE
+    assert tune(span, batch_invariant=True, **fields) == RANGE
     ((name, asked, search, options),) = calls
-    assert (name, asked, options["loss"]) == ("range", Span(WIDE, "m", 1), 0.1)
+    assert (name, asked) == ("range", Span(WIDE, "m", 1))
     assert options["batch_invariant"]
     assert (search.seconds, search.deadline) == (60.0, None)  # of each search
 
@@ -145,14 +145,13 @@ def test_observer_takes_the_place_of_the_progress(calls: Calls) -> None:
     autotune.tune([WIDE], progress=observer)
     one, over, among = (options for *_, options in calls)
     assert one["progress"] is over["progress"] is among["progress"] is observer
-    with tuning.shown_all(1, 20.0, HOT, observer) as observed:
+    with tuning.shown_all(1, HOT, observer) as observed:
         assert observed(WIDE, 20.0) is observer
 
 
 @pytest.mark.parametrize(
     ("problem", "options", "message"),
     [
-        (WIDE, {"loss": 0.1}, "loss is of a range; give one, such as"),
         ([WIDE], {"batch_invariant": True}, "batch invariance is of a range; give one"),
         ([WIDE], {"search": Search(recording="a.json.gz")}, "several problems take no recording"),
         ("1..2x64x64", {"search": Search(recording="a.json.gz")}, "a range takes no recording"),

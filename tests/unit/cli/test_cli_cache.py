@@ -35,6 +35,7 @@ from autotune.problem.call import KernelCall
 from autotune.records import KernelRecord, Record, Store, bundle, codec, exchange, inventory, ranges
 from autotune.records.inventory import Stamped
 from autotune.records.kernel_record import Geometry, KernelEntry, KernelLaunch
+from autotune.records.ranges import Segment
 
 T4 = find("t4")
 
@@ -334,12 +335,16 @@ def answer_of(capsys: pytest.CaptureFixture[str], *arguments: str) -> list[dict[
     return arrivals
 
 
-@pytest.mark.parametrize(("loss", "change"), [(0.01, "better"), (0.09, "skipped")])
-def test_import_keeps_the_range_with_the_smaller_loss(
-    store: Store, tmp_path: Path, capsys: pytest.CaptureFixture[str], loss: float, change: str
+@pytest.mark.parametrize(("points", "change"), [((32, 64), "better"), ((32,), "skipped")])
+def test_import_keeps_the_range_with_more_tuned_sizes(
+    store: Store,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    points: tuple[int, ...],
+    change: str,
 ) -> None:
     ranges.save(store.root, TUNED)
-    theirs = replace(TUNED, loss=loss)
+    theirs = replace(TUNED, segments=(Segment(1, 32, points[0]), Segment(33, 64, points[-1])))
     exchange.write(tmp_path / "a.json", bundle.Bundle((), (theirs,)))
     (arrival,) = answer_of(capsys, "cache", "import", str(tmp_path / "a.json"), "--json")
     assert arrival["change"] == change

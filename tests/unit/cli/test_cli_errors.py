@@ -175,7 +175,7 @@ def test_incomplete_device_file_is_refused(
     [
         (("8..4x4x4",), "range 8..4 in '8..4x4x4'; give 1 or more, the smaller first"),
         (("1..2x1..2x3",), "malformed range '1..2x1..2x3'; give one size as LOW..HIGH"),
-        (("1..4x4x4", "--loss", "0"), "loss is 0; give more than 0"),
+        (("1..4x4x4", "--family", "simt"), "a range takes no family; leave it out"),
         (("1..4x4x4", "--device", "gpu:0,1"), "a range takes one device, not '0,1'; give one"),
         (("1..4x4x4", "--explain"), "a list of shapes takes no --explain; leave it out"),
     ],

@@ -41,19 +41,14 @@ def test_sweep_takes_lists_ranges_and_units(capsys: pytest.CaptureFixture[str]) 
     ]
 
 
-def test_sweep_merges_neighbours_that_fare_alike(capsys: pytest.CaptureFixture[str]) -> None:
-    text = printed(capsys, *words("occupancy h100 --threads 256 --registers 32 --shared 0..40K"))
-    cells = [line.split() for line in text.splitlines()[3:]]
-    assert cells[0] == ["0..24,576", "8", "100%", "warps", "and", "registers"]
-    assert cells[-1] == ["38,912..40,960", "5", "62%", "shared", "memory"]
-
-
-def test_devices_stand_side_by_side(capsys: pytest.CaptureFixture[str]) -> None:
-    text = printed(capsys, *words("occupancy h100 sm_86 t4 --threads 64..128:64 --registers 40"))
-    assert text.startswith("NVIDIA H100 80GB HBM3, sm_86, Tesla T4; 40 registers, 0 bytes")
-    assert "24 (75%) registers" in text
-    assert "16 (67%) blocks" in text
-    assert "16 (100%) warps and blocks" in text
+def test_devices_follow_one_another(capsys: pytest.CaptureFixture[str]) -> None:
+    text = printed(capsys, *words("occupancy h100 sm_86 --threads 64..128:64 --registers 40"))
+    lines = [line.split() for line in text.splitlines()]
+    assert [line[0] for line in lines if line[-1] in ("HBM3", "sm_86")] == ["NVIDIA", "sm_86"]
+    assert [line[:6] for line in lines if line[0] == "64"] == [
+        ["64", "40", "0", "24", "75%", "registers"],
+        ["64", "40", "0", "16", "67%", "blocks"],
+    ]
 
 
 def test_several_devices_are_listed_as_json(capsys: pytest.CaptureFixture[str]) -> None:
@@ -69,20 +64,7 @@ def test_missing_threads_sweep_the_block_size(capsys: pytest.CaptureFixture[str]
     assert [row["threads"] for row in rows(data)] == [*range(32, 1025, 32)]
     assert data["best_threads"] == [64, 96, 128, 192, 256, 384, 512, 768]
     text = printed(capsys, *words("occupancy h100 --registers 40"))
-    assert text.endswith("best block size on h100: 64, 96, 128, 192, 256, 384, 512, 768 (75%)\n")
-
-
-def test_blocks_print_the_most_a_block_may_take(capsys: pytest.CaptureFixture[str]) -> None:
-    data = answer(capsys, *words("occupancy h100 --threads 512 --blocks 2..5"))
-    assert [(row["blocks"], row["registers"], row["shared"]) for row in rows(data)] == [
-        (2, 64, 115712),
-        (3, 40, 76800),
-        (4, 32, 57344),
-        (5, 0, 0),
-    ]
-    text = printed(capsys, *words("occupancy h100 --threads 512 --blocks 4,5"))
-    assert "100%, 32, 57,344" in text
-    assert "impossible: warps" in text
+    assert text.endswith("best block size: 64, 96, 128, 192, 256, 384, 512, 768 (75%)\n")
 
 
 def test_carve_out_is_passed_on(capsys: pytest.CaptureFixture[str]) -> None:
@@ -116,12 +98,7 @@ def test_sweep_agrees_with_single_kernels(capsys: pytest.CaptureFixture[str], sh
         ("--threads 256", "a kernel needs registers; give --registers 32, or --registers 32,40,48"),
         ("--threads 0..1024:1 --registers 0..255:1", "262400 kernels; at most 10000"),
         ("--threads 0 --registers 32", "no kernel has 0 threads a block"),
-        ("--blocks 4", "--blocks takes --threads"),
-        ("--threads 64 --blocks 4 --registers 32", "--blocks finds registers"),
-        ("--threads 64 --blocks 0", "0 blocks an SM; give 1 or more"),
-        ("--barriers 2", "--barriers, --carve-out and --plot take a kernel"),
-        ("--plot page.html", "--barriers, --carve-out and --plot take a kernel"),
-        ("--threads 64 --registers 8 --plot page.pdf", "--plot is 'page.pdf'; give a file"),
+        ("--barriers 2", "--barriers and --carve-out take a kernel"),
         ("--threads 64 --registers 8 --carve-out 101", "the carve-out is 101"),
         ("sm_86 --threads 64 --registers 8 --cluster 2", "clusters of 2 blocks lie in the GPCs"),
         ("sm_35 --threads 64 --registers 8", "unknown compute capability 'sm_35'"),
@@ -134,13 +111,6 @@ def test_impossible_sweeps_are_refused(
     error = capsys.readouterr().err
     assert error.startswith(f"error: {message}")
     assert error.count("\n") == 1
-
-
-def test_plot_writes_a_page(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
-    path = tmp_path / "curves.html"
-    kernel = words("--threads 64 --registers 8 --plot")
-    assert rows(answer(capsys, "occupancy", "h100", *kernel, str(path)))[0]["blocks_per_sm"] == 32
-    assert "64 threads, 8 registers and 0 bytes" in path.read_text("utf-8")
 
 
 # device

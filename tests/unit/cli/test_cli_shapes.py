@@ -135,7 +135,7 @@ def test_range_is_tuned_in_one_order(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     top = Problem(64, 256, 256, "bf16", "nt")
-    tuned = Range(find("h100"), top, "m", (Segment(1, 64, 64),), 0.0, order="mma bf16 swap=0 256")
+    tuned = Range(find("h100"), top, "m", (Segment(1, 64, 64),), order="mma bf16 swap=0 256")
 
     def tune(*arguments: Any, **options: Any) -> Range:
         assert arguments[0].problem == top

@@ -43,7 +43,6 @@ VERBS: dict[str, tuple[str, ...]] = {
         "--registers",
         "40",
     ),
-    "headroom": ("occupancy", "h100", "rtx 3090", "--threads", "256", "--blocks", "2..4"),
     "cache list": ("cache", "list"),
     "cache list of problems": ("cache", "list", "--problems"),
     "cache verify": ("cache", "verify"),

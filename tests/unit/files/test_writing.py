@@ -20,7 +20,6 @@ from autotune.files import (
     append_line,
     copy_aside,
     cut_torn_line,
-    move_aside,
     opened,
     write,
     write_whole,
@@ -155,12 +154,12 @@ def test_pipe_is_not_copied_aside(tmp_path: Path) -> None:
         copy_aside(tmp_path / "file", "broken")
 
 
-def test_file_moved_aside_replaces_no_other(tmp_path: Path) -> None:
+def test_link_moved_aside_replaces_no_other(tmp_path: Path) -> None:
     (tmp_path / "file.broken-1").symlink_to("none")
-    (tmp_path / "file").write_bytes(b"content")
-    assert move_aside(tmp_path / "file", "broken") == tmp_path / "file.broken-2"
-    assert (tmp_path / "file.broken-2").read_bytes() == b"content"
-    assert not (tmp_path / "file").exists()
+    (tmp_path / "file").symlink_to("elsewhere")
+    assert copy_aside(tmp_path / "file", "broken") == tmp_path / "file.broken-2"
+    assert (tmp_path / "file.broken-2").readlink() == Path("elsewhere")
+    assert not (tmp_path / "file").is_symlink()
 
 
 @pytest.mark.parametrize("length", [0, 1, BLOCK - 1, BLOCK, BLOCK + 1, 3 * BLOCK])

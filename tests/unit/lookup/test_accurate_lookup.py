@@ -53,7 +53,7 @@ def test_neighbours_fastest_kernel_is_passed_over_if_inaccurate(store: Store) ->
 
 def test_ranges_kernel_is_passed_over_if_inaccurate(store: Store) -> None:
     store.save(record(timed(WHOLE, 100.0), timed(SPLIT, 300.0), problem=TUNED))
-    ranges.save(store.root, Range(H100, LONGER, "k", (Segment(1024, 1032, 1024),), 0.01))
+    ranges.save(store.root, Range(H100, LONGER, "k", (Segment(1024, 1032, 1024),)))
     assert chosen(store, LONGER) == SPLIT
 
 

@@ -58,7 +58,7 @@ def records(tmp_path: Path) -> Records:
     store = Store(tmp_path)
     store.save(ordered(16, *of_order(16)[:2]))
     store.save(ordered(256, *of_order(256)[:2]))
-    ranges.save(tmp_path, Range(H100, TOP, "m", SEGMENTS, 0.03, order=ORDER))
+    ranges.save(tmp_path, Range(H100, TOP, "m", SEGMENTS, order=ORDER))
     return Records(store)
 
 
@@ -123,7 +123,7 @@ def aligned(tmp_path: Path) -> Records:
     order = order_of(space.feasible(ALIGNED, H100, "wgmma").configs[0], ALIGNED)
     assert str(order) not in {str(order_of(config, ALIGNED)) for config in feasible}
     segments = (Segment(16, 256, 256),)
-    ranges.save(tmp_path, Range(H100, ALIGNED, "m", segments, 0.03, order=str(order)))
+    ranges.save(tmp_path, Range(H100, ALIGNED, "m", segments, order=str(order)))
     return Records(Store(tmp_path))
 
 
@@ -195,7 +195,7 @@ def test_fingerprint_covers_the_order_and_its_kernels(records: Records, tmp_path
     changed = fingerprint_of(records)
     assert changed != before
     assert fingerprint_of(records, sized(16)) != alone
-    ranges.save(tmp_path, Range(H100, TOP, "m", SEGMENTS, 0.03, order=OTHER))
+    ranges.save(tmp_path, Range(H100, TOP, "m", SEGMENTS, order=OTHER))
     assert fingerprint_of(records) != changed
 
 

@@ -83,25 +83,25 @@ def test_vendor_without_a_cold_time_is_compared_hot(store: Store) -> None:
     assert look_up(store).vendor is True
 
 
-def save_range(store: Store, point: int, loss: float, objective: Objective) -> None:
+def save_range(store: Store, point: int, objective: Objective) -> None:
     segments = (Segment(1024, 4096, point),)
-    ranges.save(store.root, Range(H100, SQUARE, "k", segments, loss, objective=objective))
+    ranges.save(store.root, Range(H100, SQUARE, "k", segments, objective=objective))
 
 
 def test_size_in_a_range_runs_the_cold_winner_of_its_point(store: Store) -> None:
     store.save(record(HOT_BEST, COLD_BEST, problem=NEAR))
-    save_range(store, 2048, 0.04, HOT)
+    save_range(store, 2048, HOT)
     answer = look_up(store, replace(SQUARE, k=3000))
     assert (answer.how, answer.config, answer.objective) == ("range", tiled(32), "cold")
 
 
 def test_range_tuned_cold_serves_cold_before_others(store: Store) -> None:
     store.save(record(HOT_BEST, COLD_BEST, problem=NEAR))
-    save_range(store, 2048, 0.01, HOT)
-    save_range(store, 2048, 0.04, COLD)
-    asked = replace(SQUARE, k=3000)
-    losses = [look_up(store, asked, objective).expected_loss for objective in (HOT, COLD)]
-    assert losses == [0.01, 0.04]
+    store.save(record(HOT_BEST, COLD_BEST, problem=replace(SQUARE, k=1024)))
+    save_range(store, 2048, HOT)
+    save_range(store, 1024, COLD)
+    records = [look_up(store, replace(SQUARE, k=3000), each).record for each in (HOT, COLD)]
+    assert [record.problem.k for record in records if record] == [2048, 1024]
 
 
 def test_neighbours_cold_times_decide(store: Store) -> None:

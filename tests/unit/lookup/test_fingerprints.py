@@ -96,7 +96,7 @@ def test_machine_without_a_compiler_has_its_own(
 def test_ranges_count(tmp_path: Path) -> None:
     ours = printed_by(tmp_path / "a", recorded())
     segments = (Segment(1, SQUARE.m, SQUARE.m),)
-    tuned = Range(H100, SQUARE, "m", segments, 0.01)
+    tuned = Range(H100, SQUARE, "m", segments)
     ranges.save(tmp_path / "a", tuned)
     assert printed_by(tmp_path / "a") != ours
 

@@ -29,7 +29,7 @@ from autotune.records.bundle import BundleReader, read_header
 from autotune.records.ranges import Range, Segment
 
 LOW = Range(
-    H100, Problem(512, 4096, 4096, "bf16"), "m", (Segment(1, 64, 64), Segment(65, 512, 512)), 0.04
+    H100, Problem(512, 4096, 4096, "bf16"), "m", (Segment(1, 64, 64), Segment(65, 512, 512))
 )
 
 

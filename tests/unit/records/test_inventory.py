@@ -66,6 +66,18 @@ def test_every_file_of_the_cache_has_its_kind(store: Store) -> None:
     }
 
 
+def test_broken_line_is_a_fault_of_a_quarantine_alone(store: Store) -> None:
+    for name in ("quarantine/h100.jsonl", "studies/h100/64.measured.0a1b.jsonl"):
+        (store.root / name).parent.mkdir(parents=True)
+        (store.root / name).write_bytes(b'nothing\n{"a": 1}\n')
+    (store.root / "studies/h100/unreadable.jsonl").mkdir()
+    assert [(item.kind, item.fault) for item in scan(store.root, thorough=True)] == [
+        ("quarantine", "line 1 is no JSON object"),
+        ("trials", None),
+        ("trials", "cannot be read: Is a directory, not a regular file"),
+    ]
+
+
 def _program(template: Template) -> Program:
     program = compiled(template, "sm_90")
     assert isinstance(program, Program)

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+from bisect import bisect_left, bisect_right
 from dataclasses import replace
 from io import StringIO
+from itertools import pairwise
 from pathlib import Path
 from time import monotonic
 from typing import Any
@@ -15,10 +17,9 @@ from support.fake_runner import tiled
 from support.sample_records import H100, entry, record
 
 import autotune
-from autotune.api import ranges
 from autotune.api.ranges import cover
 from autotune.device import Device
-from autotune.errors import BudgetError, NotFoundError, ProblemError, UsageError
+from autotune.errors import BudgetError, NotFoundError, ProblemError
 from autotune.families.config import Config
 from autotune.measure.objective import COLD
 from autotune.model import cost, space
@@ -28,7 +29,6 @@ from autotune.records import Record, Store
 from autotune.records import ranges as stored
 from autotune.records.ranges import Range, Segment
 from autotune.report.listing import range_table
-from autotune.tuning.options import Search
 
 TOP = Problem(512, 1024, 1024)
 
@@ -36,7 +36,7 @@ TWO = (Segment(1, 16, 16), Segment(17, 512, 512))
 
 
 def tuned_range(**changed: Any) -> Range:
-    fields: dict[str, Any] = {"dimension": "m", "segments": TWO, "loss": 0.03}
+    fields: dict[str, Any] = {"dimension": "m", "segments": TWO}
     return Range(H100, TOP, **(fields | changed))
 
 
@@ -69,7 +69,6 @@ def test_text_states_the_varying_dimension() -> None:
         ({"segments": ()}, "without segments"),
         ({"segments": (TWO[0], Segment(18, 512, 512))}, "18.. follows a segment that ends at 16"),
         ({"segments": TWO[:1]}, "end at 16, the problem is 512x1024x1024:f32:nn"),
-        ({"loss": -0.1}, "loss is -0.1"),
         ({"evidence": "guessed"}, "unknown evidence 'guessed'"),
         ({"objective": "warm"}, "unknown objective 'warm'; give one of hot, cold"),
     ],
@@ -95,8 +94,9 @@ def test_saved_range_is_loaded(tmp_path: Path) -> None:
 
 def test_later_range_replaces_one_of_the_same_sizes(tmp_path: Path) -> None:
     stored.save(tmp_path, tuned_range())
-    stored.save(tmp_path, tuned_range(loss=0.01))
-    assert [tuned.loss for tuned in stored.load(tmp_path, H100)] == [0.01]
+    later = tuned_range(segments=(Segment(1, 512, 512),))
+    stored.save(tmp_path, later)
+    assert stored.load(tmp_path, H100) == (later,)
 
 
 def test_predicted_range_does_not_replace_a_measured_one(tmp_path: Path) -> None:
@@ -113,8 +113,6 @@ def test_predicted_range_does_not_replace_a_measured_one(tmp_path: Path) -> None
         {"segments": 3},
         {"problem": "1x2"},
         {"problem": "64x64x64"},
-        {"loss": "little"},
-        {"loss": True},
         {"schema": 9},
         {"evidence": None},
         {"objective": "warm"},
@@ -180,33 +178,48 @@ class TwoConfigSearch:
         return self._store.save(record(*entries, problem=problem, device=self._card))
 
 
-@pytest.fixture
-def two(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Leaves two legal configurations: one for small sizes, one for large sizes."""
-    monkeypatch.setattr(space, "feasible", lambda *_: space.Space((tiled(8), tiled(32))))
-
-
 SPAN = Span.parse("1..512x1024x1024")
 
+OCTAVES = [2**octave for octave in range(1, 9)]
 
-@pytest.mark.usefixtures("two")
-def test_ends_are_tuned_first(store: Store) -> None:
+
+def cover_with(store: Store, search: TwoConfigSearch, **options: Any) -> Range:
+    return cover(SPAN, H100, store, search, search, **options)
+
+
+def test_one_size_of_each_octave_is_tuned_after_the_ends(store: Store) -> None:
     search = TwoConfigSearch(store)
-    cover(SPAN, H100, store, search, loss=10.0)
-    assert search.asked == [1, 512]
+    covered = cover_with(store, search)
+    assert search.asked == [1, 512, *OCTAVES]
+    assert (covered.low, covered.high, covered.evidence) == (1, 512, "measured")
+    assert stored.load(store.root, H100) == (covered,)
 
 
-@pytest.mark.usefixtures("two")
-def test_points_are_added_until_the_loss_is_reached(store: Store) -> None:
-    search = TwoConfigSearch(store)
-    covered = cover(SPAN, H100, store, search, loss=0.05)
-    assert covered.loss <= 0.05
-    assert {point.m for point in covered.points} <= {*search.asked}
-    assert len(search.asked) < len(SPAN.probes)
+def test_ends_are_searched_and_sizes_between_raced(store: Store) -> None:
+    search, race = TwoConfigSearch(store), TwoConfigSearch(store)
+    cover(Span.parse("5..300x1024x1024"), H100, store, search, race)
+    assert search.asked == [5, 300]
+    sizes = [5, *race.asked, 300]
+    assert all(low < high <= 2 * low for low, high in pairwise(sizes))
 
 
-@pytest.mark.usefixtures("two")
-def test_points_are_checked_by_the_clusters_of_their_card(
+def test_sizes_run_the_faster_of_their_neighbours(store: Store) -> None:
+    covered = cover_with(store, TwoConfigSearch(store))
+    for probe in SPAN.probes:
+        point = covered.point(SPAN.at(probe))
+        tuned = sorted([1, 512, *OCTAVES])
+        beside = tuned[bisect_left(tuned, probe)], tuned[bisect_right(tuned, probe) - 1]
+        records = {size: store.load(H100, SPAN.at(size)) for size in beside}
+        times = {
+            size: cost.predict(row.best.config, SPAN.at(probe), H100)
+            for size, row in records.items()
+            if row
+        }
+        assert point is not None
+        assert times[point.m] == min(times.values())
+
+
+def test_neighbours_are_checked_by_the_clusters_of_their_card(
     store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def rejection(
@@ -217,46 +230,36 @@ def test_points_are_checked_by_the_clusters_of_their_card(
 
     monkeypatch.setattr(space, "rejection", rejection)
     search = TwoConfigSearch(store, replace(H100, clusters=(66, 30, 15)))
-    assert cover(SPAN, H100, store, search, loss=0.05).loss <= 0.05
-    assert len(search.asked) < len(SPAN.probes)
+    assert {point.m for point in cover_with(store, search).points} <= {1, 512, *OCTAVES}
 
 
-@pytest.mark.usefixtures("two")
-def test_range_is_recorded(store: Store) -> None:
-    covered = cover(SPAN, H100, store, TwoConfigSearch(store), loss=0.05)
-    assert stored.load(store.root, H100) == (covered,)
-    assert (covered.low, covered.high, covered.evidence) == (1, 512, "measured")
-
-
-@pytest.mark.usefixtures("two")
 def test_recorded_points_are_not_tuned_again(store: Store) -> None:
-    cover(SPAN, H100, store, TwoConfigSearch(store), loss=0.05)
+    cover_with(store, TwoConfigSearch(store))
     again = TwoConfigSearch(store)
-    cover(SPAN, H100, store, again, loss=0.05)
+    cover_with(store, again)
     assert again.asked == []
 
 
-@pytest.mark.usefixtures("two")
 def test_interrupt_loses_no_point(store: Store) -> None:
     search = TwoConfigSearch(store)
 
     def pressed(problem: Problem, until: float | None) -> Record:
-        if search.asked:
+        if len(search.asked) == 3:
             raise KeyboardInterrupt
         return search(problem, until)
 
     with pytest.raises(KeyboardInterrupt):
-        cover(SPAN, H100, store, pressed)
-    assert store.load(H100, SPAN.at(1)) is not None
+        cover(SPAN, H100, store, pressed, pressed)
+    assert {row.problem.m for row in store.records(H100)} == {1, 2, 512}
+    assert len(stored.load(store.root, H100)) == 1
 
 
-@pytest.mark.usefixtures("two")
 def test_range_of_one_size_is_one_point(store: Store) -> None:
-    covered = cover(Span.parse("64..64x64x64"), H100, store, TwoConfigSearch(store))
-    assert (covered.segments, covered.loss) == ((Segment(64, 64, 64),), 0.0)
+    search = TwoConfigSearch(store)
+    covered = cover(Span.parse("64..64x64x64"), H100, store, search, search)
+    assert covered.segments == (Segment(64, 64, 64),)
 
 
-@pytest.mark.usefixtures("two")
 def test_searches_of_a_range_share_its_time(store: Store) -> None:
     search, turns = TwoConfigSearch(store), list[float]()
 
@@ -266,33 +269,27 @@ def test_searches_of_a_range_share_its_time(store: Store) -> None:
         return search(problem)
 
     deadline = monotonic() + 1000
-    cover(SPAN, H100, store, timed, loss=0.05, race=timed, deadline=deadline)
-    assert len(turns) > 2
+    cover(SPAN, H100, store, timed, timed, deadline=deadline)
+    assert len(turns) == 2 + len(OCTAVES)
     # Half of the time is for the ends, a quarter for each.
     assert turns[0] == pytest.approx(deadline - 750, abs=20)
     assert turns[1] == pytest.approx(deadline - 500, abs=20)
-    assert all(turn < deadline for turn in turns)
+    assert all(turn <= deadline for turn in turns)
 
 
-def half(span: Span, _: Device, tuned: dict[int, Record], *__: Any) -> dict[int, dict[int, float]]:
-    """An expected loss of 50 % at every size that is not tuned."""
-    return {probe: dict.fromkeys(tuned, 0.5 * (probe not in tuned)) for probe in span.probes}
-
-
-@pytest.mark.usefixtures("two")
-def test_range_whose_time_is_over_is_recorded_as_it_is(
-    store: Store, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(ranges, "expected", half)
+def test_range_whose_time_is_over_is_recorded_as_it_is(store: Store) -> None:
     search = TwoConfigSearch(store)
-    with pytest.warns(UserWarning, match=r"was over at an expected loss of 50.0%, above 0.0%"):
-        covered = cover(SPAN, H100, store, search, loss=1e-6, deadline=monotonic())
-    assert search.asked == [1, 512]
+
+    def over(*_: object) -> Record:
+        raise BudgetError("the time was over")
+
+    with pytest.warns(UserWarning, match="the budget was over with 8 sizes to tune; run again"):
+        covered = cover(SPAN, H100, store, search, over)
+    assert {point.m for point in covered.points} == {1, 512}
     assert stored.load(store.root, H100) == (covered,)
 
 
-@pytest.mark.usefixtures("two")
-@pytest.mark.parametrize("tuned", [0, 1, 2])
+@pytest.mark.parametrize("tuned", [0, 1])
 def test_range_needs_both_ends(store: Store, tuned: int) -> None:
     search = TwoConfigSearch(store)
 
@@ -301,11 +298,10 @@ def test_range_needs_both_ends(store: Store, tuned: int) -> None:
             raise BudgetError("the time was over")
         return search(problem, until)
 
-    if tuned == 2:
-        assert cover(SPAN, H100, store, limited, loss=1e-6).points == (SPAN.at(1), SPAN.at(512))
-        return
     with pytest.raises(BudgetError, match="the time was over"):
-        cover(SPAN, H100, store, limited)
+        cover(SPAN, H100, store, limited, search)
+    with pytest.raises(BudgetError, match="over before both ends"):
+        cover(SPAN, H100, store, search, search, deadline=monotonic())
 
 
 class ColdSearch(TwoConfigSearch):
@@ -321,26 +317,24 @@ class ColdSearch(TwoConfigSearch):
         return self._store.save(replace(tuned, entries=entries))
 
 
-@pytest.mark.usefixtures("two")
 def test_range_tuned_cold_is_beside_the_hot_one(store: Store) -> None:
-    hot = cover(SPAN, H100, store, TwoConfigSearch(store), loss=0.05)
+    hot = cover_with(store, TwoConfigSearch(store))
     search = ColdSearch(store)
-    cold = cover(SPAN, H100, store, search, 0.05, COLD)
+    cold = cover_with(store, search, objective=COLD)
     assert (hot.objective, cold.objective) == ("hot", "cold")
     assert set(stored.load(store.root, H100)) == {hot, cold}
     assert {point.m for point in cold.points} <= {*search.asked}  # hot records have no cold times
 
 
-@pytest.mark.usefixtures("two")
 def test_cold_range_uses_cold_times_of_earlier_records(store: Store) -> None:
-    cover(SPAN, H100, store, ColdSearch(store), 0.05, COLD)
+    cover_with(store, ColdSearch(store), objective=COLD)
     again = ColdSearch(store)
-    cover(SPAN, H100, store, again, 0.05, COLD)
+    cover_with(store, again, objective=COLD)
     assert again.asked == []
 
 
 def test_cold_range_is_read_back() -> None:
-    tuned = Range(H100, SPAN.problem, "m", (Segment(1, 512, 1),), 0.1, "replayed", COLD)
+    tuned = Range(H100, SPAN.problem, "m", (Segment(1, 512, 1),), "replayed", COLD)
     assert stored.loads(stored.line(tuned)) == tuned
     assert stored.path_of(Path(), tuned).name == "1-512x1024x1024-f32-nn.cold.replayed.json"
 
@@ -354,15 +348,9 @@ def test_report_of_a_cold_range_says_so() -> None:
 
 
 def test_range_of_earlier_versions_is_hot() -> None:
-    tuned = Range(H100, SPAN.problem, "m", (Segment(1, 512, 1),), 0.1)
+    tuned = Range(H100, SPAN.problem, "m", (Segment(1, 512, 1),))
     assert "objective" not in tuned.to_json()
     assert stored.loads(stored.line(tuned)).objective == "hot"
-
-
-@pytest.mark.parametrize("loss", [0.0, -1.0, float("nan"), float("inf")])
-def test_impossible_loss_is_refused(loss: float) -> None:
-    with pytest.raises(UsageError, match="give more than 0"):
-        ranges.tune(SPAN, Search(), device="h100", loss=loss)
 
 
 def test_recording_names_the_missing_sizes(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

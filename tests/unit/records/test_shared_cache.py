@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import json
-import os
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
@@ -17,7 +15,6 @@ from autotune.cuda import cache as programs
 from autotune.errors import AutotuneError
 from autotune.families.plan import Template
 from autotune.records import Store
-from autotune.records.inventory import mend, scan
 from autotune.tuning.trial_log import TrialLog
 
 SECRET = '{"password": 1}\n'
@@ -93,17 +90,6 @@ def test_record_behind_a_link_is_replaced(store: Store, thesis: Path) -> None:
     assert not path.is_symlink()
     assert path.with_name(f"{path.name}.broken-1").readlink() == thesis
     assert store.load(H100, SMALL) == record(problem=SMALL)
-
-
-def test_mending_publishes_no_line_of_a_linked_file(store: Store, thesis: Path) -> None:
-    thesis.write_text(f"{SECRET}broken\n")
-    path = store.root / "quarantine" / f"{H100.slug}.jsonl"
-    path.parent.mkdir(parents=True)
-    path.symlink_to(thesis)
-    (item,) = scan(store.root, thorough=True)
-    assert mend(item) == f"set aside as {path.name}.broken-1"
-    assert json.loads(thesis.read_text().splitlines()[0]) == json.loads(SECRET)
-    assert not os.path.lexists(path)
 
 
 def _is_file(path: Path) -> bool:

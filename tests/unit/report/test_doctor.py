@@ -87,12 +87,13 @@ def test_no_driver_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None
     from cuda.bindings import driver
 
     def absent(*_: object) -> None:
-        raise RuntimeError("libcuda.so.1 not result")
+        raise RuntimeError("libcuda.so.1 not found")
 
-    monkeypatch.setattr(driver, "cuDriverGetVersion", absent)
+    for function in ("cuDriverGetVersion", "cuInit"):
+        monkeypatch.setattr(driver, function, absent)
     result = check("driver")
-    assert (result.ok, result.detail) == (False, "libcuda.so.1 not result")
-    assert result.remedy.startswith("install NVIDIA's driver, 580 or newer")
+    assert (result.ok, result.detail) == (False, "no CUDA driver: libcuda.so.1 was not found")
+    assert result.remedy == "install NVIDIA's driver (580 or newer)"
 
 
 def test_old_driver_gives_its_version(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -124,7 +125,7 @@ def test_no_gpu_points_to_the_recording(monkeypatch: pytest.MonkeyPatch) -> None
 
 def test_no_cuda_bindings_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "cuda.bindings", None)
-    assert check("driver").remedy == "pip install 'tile-autotune[cu13]'"
+    assert check("driver").remedy == "install tile-autotune[cu13]"
 
 
 def test_session_without_pycuda_goes_through_the_bindings(monkeypatch: pytest.MonkeyPatch) -> None:

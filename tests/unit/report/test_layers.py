@@ -110,7 +110,7 @@ def test_without_rows_every_recorded_number_counts(store: Store) -> None:
 def test_rows_in_a_range_are_compared_by_its_point(store: Store) -> None:
     short = replace(PLAIN, k=64)  # sums so short that one kernel is accurate enough for all rows
     save(store, short, 100.0, 125.0)
-    tuned = Range(H100, short, "m", (Segment(33, 64, 64),), 0.03)
+    tuned = Range(H100, short, "m", (Segment(33, 64, 64),))
     ranges.save(store.root, tuned)
     (row,) = compare(store, replace(LAYER, inputs=64), 40)
     assert (row.m, row.problem, row.replaced) == (40, short, True)

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import io
-import sys
 from dataclasses import replace
-from types import ModuleType
 
 import pytest
 from rich.console import Console
@@ -15,8 +13,7 @@ from support.sample_records import entry, record
 from autotune.measure.measurement import Measurement
 from autotune.measure.objective import COLD, HOT
 from autotune.problem import Problem
-from autotune.report import progress
-from autotune.report.progress import Limits, SharedBar, TerminalBar, observing, observing_all
+from autotune.report.progress import Limits, observing, observing_all
 from autotune.tuning.trials import Observer, Progress, Trial
 
 PROBLEM = Problem(1000, 1000, 1000)
@@ -205,59 +202,6 @@ def test_failures_are_counted_by_stage(plain: bool) -> None:
     assert (shown.feasible, shown.rejected, shown.failed) == (50, {"threads": 7}, {"crash": 1})
 
 
-class FakeDisplay(ModuleType):
-    """`IPython.display`, whose handle keeps what a cell shows."""
-
-    def __init__(self) -> None:
-        super().__init__("IPython.display")
-        self.contents: list[dict[str, str]] = []
-
-    def display(self, content: dict[str, str], *, raw: bool, display_id: bool) -> FakeDisplay:
-        assert (raw, display_id) == (True, True)
-        self.contents.append(content)
-        return self
-
-    def update(self, content: dict[str, str], *, raw: bool) -> None:
-        assert raw
-        self.contents.append(content)
-
-
-@pytest.fixture
-def cell(monkeypatch: pytest.MonkeyPatch) -> FakeDisplay:
-    """The output of a notebook's cell, which is drawn at every event."""
-    fake = FakeDisplay()
-    monkeypatch.setitem(sys.modules, "IPython", ModuleType("IPython"))
-    monkeypatch.setitem(sys.modules, "IPython.display", fake)
-    monkeypatch.setattr(progress, "REDRAWN_S", 0.0)
-    return fake
-
-
-def test_notebook_redraws_one_line(cell: FakeDisplay) -> None:
-    best = timed(50.0)
-    console = Console(file=io.StringIO(), force_jupyter=True)
-    with observing(PROBLEM, Limits(50, None), console, plain=False) as observer:
-        observer.started(50, {}, Progress(0, 0, None, 0.0))
-        observer.baseline(Measurement(40.0))
-        observer.trial(best, Progress(25, 2, best, 1.0))
-        observer.finished(record(problem=PROBLEM), Progress(26, 2, best, 2.0))
-    *_, during, after = cell.contents
-    assert during["text/html"].startswith('<div><progress value="0.500"></progress> 25 trials, ')
-    assert "best 40.00 TFLOP/s, 80.0% of cuBLAS" in during["text/plain"]
-    assert after["text/html"].startswith("<div>recorded ")
-    assert "after 26 trials in 2.0 s" in after["text/plain"]
-
-
-def test_notebook_is_not_redrawn_for_every_trial(
-    cell: FakeDisplay, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(progress, "REDRAWN_S", 1e9)
-    console = Console(file=io.StringIO(), force_jupyter=True)
-    with observing(PROBLEM, NO_LIMITS, console, plain=False) as observer:
-        for trials in range(100):
-            observer.trial(timed(50.0), Progress(trials, 0, timed(50.0), 1.0))
-    assert len(cell.contents) == 1
-
-
 def test_user_kernel_is_shown_in_microseconds() -> None:
     console = Console(file=io.StringIO(), width=100, color_system=None, _environ={})
     with observing(None, NO_LIMITS, console, plain=True) as observer:
@@ -270,27 +214,19 @@ def test_user_kernel_is_shown_in_microseconds() -> None:
 FIRST, SECOND = Problem(64, 64, 64), Problem(128, 128, 128)
 
 
-def test_one_line_names_the_search_at_hand(monkeypatch: pytest.MonkeyPatch) -> None:
-    now = [100.0]
-    monkeypatch.setattr(progress, "monotonic", lambda: now[0])
-    bar = TerminalBar(Console(file=io.StringIO()))
-    shared, drawn = SharedBar(bar, 3, 60.0), list[float]()
-    monkeypatch.setattr(bar, "draw", lambda share, **_: drawn.append(share))
-    assert bar.text() == "0 of 3 shapes searched"
-    for problem, place in ((FIRST, 1), (SECOND, 2), (FIRST, 2)):
-        observer = shared.observed(problem, 20.0, HOT)
-        now[0] += 15.0
-        observer.started(10, {}, Progress(4, 1, None, 0.0))
-        assert bar.text().startswith(f"{place}/3 {problem}: 4 trials, best none yet, 1 failed")
-    assert drawn == [0.0, 0.25, 0.25, 0.5, 0.5, 0.75]
-    shared.finish()
-    assert bar.text() == "2 of 3 shapes searched"
+def test_bar_names_the_search_at_hand() -> None:
+    console = Console(file=io.StringIO(), force_terminal=True, width=100, _environ={})
+    with observing_all(3, console, plain=False, objective=HOT) as observed:
+        for problem in (FIRST, SECOND, FIRST):
+            observed(problem, 20.0).started(10, {}, Progress(4, 1, None, 0.0))
+    assert isinstance(console.file, io.StringIO)
+    assert f"2/3 {FIRST}: 4 trials, best none yet, 1 failed" in console.file.getvalue()
 
 
 @pytest.mark.parametrize("terminal", [False, True])
 def test_bar_on_a_terminal_and_lines_elsewhere(terminal: bool) -> None:
     console = Console(file=io.StringIO(), force_terminal=terminal, width=80)
-    with observing_all(2, 60.0, console, plain=False, objective=HOT) as observed:
+    with observing_all(2, console, plain=False, objective=HOT) as observed:
         for problem in (FIRST, SECOND):
             observed(problem, 30.0).started(1234, {}, Progress(0, 0, None, 0.0))
     assert isinstance(console.file, io.StringIO)
@@ -298,4 +234,4 @@ def test_bar_on_a_terminal_and_lines_elsewhere(terminal: bool) -> None:
     lines = [line for line in text.splitlines() if line.startswith("tuning ")]
     expected = [] if terminal else [f"tuning {FIRST} for 30.0 s", f"tuning {SECOND} for 30.0 s"]
     assert lines == expected
-    assert ("2 of 2 shapes searched" in text) == terminal
+    assert (f"2/2 {SECOND}: 0 trials" in text) == terminal

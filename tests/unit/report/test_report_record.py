@@ -228,24 +228,19 @@ def test_runner_up_shows_differing_parameters_only() -> None:
     assert text.count("bm=128") == 1
 
 
-def test_family_asked_for_alone_comes_before_the_best_of_all() -> None:
-    overall = record(replace(entry(16, 225.0), config=SIMT))
-    entries, run = (entry(32, 900.0),), overall.provenance
+def test_record_of_one_family_names_it() -> None:
+    entries, run = (entry(32, 900.0),), record().provenance
     alone = FamilyRecord(H100, "measured", entries, None, run, SQUARE, "tiled")
     console = Console(width=80, file=StringIO(), color_system=None)
     with console.capture() as captured:
-        console.print(render(alone, overall=overall))
+        console.print(render(alone))
     lines = captured.get().splitlines()
     assert lines[0].startswith("4096x4096x4096:f32:nn --family tiled on NVIDIA H100")
     assert [line.rstrip() for line in lines if line.startswith("config")] == [
-        "config       tiled:tile_width=32"
+        "config     tiled:tile_width=32"
     ]
-    (last,) = (line for line in lines if line.startswith("best of all"))
-    assert last.startswith("best of all  225.0 us, 4.00 times as fast, measured: simt:bm=128")
-    data = to_json(alone, overall=overall)
+    data = to_json(alone)
     assert (data["family"], data["config"]) == ("tiled", str(entry(32, 1.0).config))
-    best_of_all = data["best_of_all"]
-    assert best_of_all == {"config": str(SIMT), "time_us": 225.0, "evidence": "measured"}
 
 
 def test_interrupted_record_is_marked() -> None:

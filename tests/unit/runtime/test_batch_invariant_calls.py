@@ -49,7 +49,7 @@ def config(tmp_path: Path) -> Config:
     fields = plain.entries, plain.baseline, plain.provenance, TOP, "auto", ORDER
     Store(tmp_path).save(FamilyRecord(device, "measured", *fields))
     segments = (Segment(1, 64, 64),)
-    ranges.save(tmp_path, Range(device, TOP, "m", segments, 0.0, order=ORDER))
+    ranges.save(tmp_path, Range(device, TOP, "m", segments, order=ORDER))
     return config
 
 

@@ -60,7 +60,6 @@ VERBS: dict[str, tuple[str, ...]] = {
     "occupancy of tiles, two devices": ("occupancy", "h100", "t4", "--tile-width", "8,16"),
     "occupancy of a kernel": ("occupancy", "h100", "--threads", "256", "--registers", "40"),
     "occupancy of a sweep": ("occupancy", "h100", "--threads", "64..512", "--registers", "40"),
-    "occupancy headroom": ("occupancy", "h100", "--threads", "256", "--blocks", "2..4"),
     "tuned problem": ("tune", SHAPE, *HERE, "--trials", "3", "--quiet"),
     "tuned problems": ("tune", SHAPE, "64x64x64", *HERE, "--trials", "3", "--quiet"),
     "tuned problem of one family": (
@@ -93,7 +92,6 @@ VERBS: dict[str, tuple[str, ...]] = {
     "merged cache": ("cache", "import", "{folder}/another"),
     "verified cache": ("cache", "verify"),
     "pruned cache": ("cache", "prune", "superseded", "--dry-run"),
-    "mended cache": ("cache", "prune", "mend", "--dry-run"),
     "fingerprint": ("cache", "list", "--fingerprint", *HERE),
 }
 """The command of each surface; `--json` is added."""

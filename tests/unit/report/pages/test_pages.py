@@ -70,7 +70,7 @@ def nasty_subject() -> Subject:
         device=replace(H100, name=f"A {NASTY}"),
         provenance=provenance,
     )
-    return Subject(record, (*trials, FinishedTrial(failed, 9.0)), "log", NASTY, (NASTY,))
+    return Subject(record, (*trials, FinishedTrial(failed, 9.0)), "log", NASTY)
 
 
 def test_names_with_html_in_them_are_shown_as_they_are(tmp_path: Path) -> None:
@@ -146,13 +146,11 @@ def test_overview_page_draws_every_picture(tmp_path: Path) -> None:
                 "expected_loss": 0.1,
             },
         ),
-        overview.suggestions(rows),
     )
     write(tmp_path / "page.html", data.page())
     with opened(tmp_path / "page.html", width=400) as shown:
         shown.draw_everything()
         assert shown.page.evaluate(DRAWN) == 2
-        assert shown.page.locator("#next tbody tr").count() == 3
         assert shown.page.locator("#table-problems tbody tr").count() == 3
         assert shown.overflow == 0
         assert shown.faults == []

@@ -11,11 +11,7 @@ from support.chromium import opened
 from support.sample_subject import by_hand
 from support.swept_page import NOW, analysis
 
-from autotune.device import find
-from autotune.occupancy import BlockDemand
-from autotune.report.occupancy import swept
 from autotune.report.pages.explore import explorer
-from autotune.report.pages.occupancy import sweep_page
 from autotune.report.pages.overview import Overview, record_row, size_curves
 from autotune.report.pages.page import write
 
@@ -23,18 +19,12 @@ from autotune.report.pages.page import write
 def overview() -> str:
     record = by_hand().record
     row = record_row(record, stale=None, now=NOW)
-    return Overview((row,), size_curves([record]), (), ()).page()
-
-
-def sweep() -> str:
-    devices = {"h100": find("h100")}
-    return sweep_page(devices, swept(devices, BlockDemand(1), range(64, 257, 64), [40], [16384]))
+    return Overview((row,), size_curves([record]), ()).page()
 
 
 PAGES: dict[str, Callable[[], str]] = {
     "report": lambda: analysis(by_hand()).page(),
     "overview": overview,
-    "sweep": sweep,
     "explore": explorer,
 }
 
