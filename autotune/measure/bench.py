@@ -263,13 +263,28 @@ class GemmBench(BaseBench):
         """
         self._begin(candidates)
         ready = {str(item.config): self._prepared(item, None) for item in candidates}
+        ready |= self._verified_libraries(baselines)
+        self.operands.clear_counters()
+        return dict(zip(ready, self._interleaved(list(ready.values())), strict=True))
+
+    def verify_libraries(self, baselines: Sequence[str]) -> dict[str, Passed | Failure]:
+        """Verifies, without timing, the vendor baseline and further baselines, named as by
+        `compare`; none if nothing computes the problem."""
+        outcomes = self._verified_libraries(baselines)
+        return {
+            name: outcome if isinstance(outcome, Failure) else outcome[1]
+            for name, outcome in outcomes.items()
+        }
+
+    def _verified_libraries(self, baselines: Sequence[str]) -> dict[str, Ready | Failure]:
+        """The verified runs of the vendor baseline and of the factories of further baselines."""
+        ready: dict[str, Ready | Failure] = {}
         if self._baseline:
             ready[BASELINE] = self._verified(self._baseline, cublas.version())
         for factory in baselines:
             runs = resolve_name(factory)(self._session, self.operands)
             ready |= {name: self._verified(run) for name, run in runs}
-        self.operands.clear_counters()
-        return dict(zip(ready, self._interleaved(list(ready.values())), strict=True))
+        return ready
 
     def examine(self, candidate: Candidate) -> Failure | None:
         """Verifies a winner: operands with gaps, special values, hundreds of launches.
@@ -455,6 +470,14 @@ class BaselineBench:
     ) -> dict[str, Measurement | Failure]:
         """Answers as `GemmBench.compare`."""
         return self._bench().compare(candidates, baselines)
+
+    def verify_libraries(self, baselines: Sequence[str]) -> dict[str, Passed | Failure]:
+        """Answers as `GemmBench.verify_libraries`."""
+        return self._bench().verify_libraries(baselines)
+
+    def library(self) -> str:
+        """The version of cuBLAS, such as `13.1.0`; empty without it."""
+        return cublas.version()
 
     def _bench(self) -> GemmBench:
         gc.collect()  # reference cycles of an earlier bench hold device memory

@@ -11,6 +11,7 @@ from rich.console import Group, RenderableType
 from rich.text import Text
 
 from autotune.lookup.fingerprints import Fingerprint
+from autotune.measure.vendor_check import VendorChecks
 from autotune.records import FamilyRecord, KernelRecord, TuningRecord
 from autotune.records.exchange import ImportResult
 from autotune.records.inventory import ChangedRecord, Item, Kind
@@ -295,3 +296,44 @@ def checks_json(checks: Sequence[TimeCheck], least: float) -> dict[str, object]:
         for check in checks
     ]
     return {"min": least, "passed": all(check.ratio >= least for check in checks), "checks": rows}
+
+
+def vendor_table(checks: VendorChecks) -> RenderableType:
+    """How many results of the vendor's library are right, and a line for each wrong one."""
+    counts = Counter(result.verdict for result in checks.results)
+    words = ", ".join(f"{counts[word]} {word}" for word in ("verified", "wrong", "not verifiable"))
+    title = f"cuBLAS {checks.library} on {checks.device.name}, driver {checks.driver}: {words}"
+    if not checks.wrong:
+        return Text(title)
+    table = FittedTable()
+    table.add("shape", kind="text")
+    table.add("runs", kind="text")
+    table.add("wrong", kind="prose")
+    for result in checks.wrong:
+        table.add_row(str(result.problem), result.runs, result.why)
+    return Group(Text(title), table)
+
+
+def vendor_json(checks: VendorChecks) -> dict[str, object]:
+    """The verification of the vendor's library as JSON data; errors are relative to normal random
+    operands, `known_fault` is what release notes state of this version and the shape."""
+    rows = [
+        {
+            "shape": str(result.problem),
+            "runs": result.runs,
+            "result": result.verdict,
+            "error": result.passed and result.passed.error,
+            "tolerance": result.passed and result.passed.tolerance,
+            "relative_error": result.passed and result.passed.relative,
+            "why": result.why or None,
+            "known_fault": result.fault,
+        }
+        for result in checks.results
+    ]
+    return {
+        "device": checks.device.name,
+        "driver": checks.driver,
+        "cublas": checks.library,
+        "passed": not checks.wrong,
+        "checks": rows,
+    }
