@@ -347,7 +347,7 @@ def check(
         return
     least = 0.95 if least is None else least
     if against is None or not 0 < least < float("inf"):
-        raise UsageError("give --vendor, or --against BUNDLE and a --min above 0, such as 0.95")
+        raise UsageError("give --against BUNDLE and a --min above 0, such as 0.95, or --vendor")
     records = [item for item in exchange.read(against) if isinstance(item, Record)]
     times = retiming.references(records, problems, targets.resolve(target), objective)
     opened = partial(targets.opened, device=target)

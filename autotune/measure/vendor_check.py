@@ -78,7 +78,7 @@ class VendorCheck:
     fault: str | None = None
 
     @property
-    def verdict(self) -> str:
+    def outcome(self) -> str:
         """`verified`, `wrong` or `not verifiable`, as in a record."""
         return "wrong" if self.wrong else "verified" if self.passed else "not verifiable"
 

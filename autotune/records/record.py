@@ -108,8 +108,8 @@ class Provenance:
 class TuningRecord(ABC):
     """The result of tuning on a device: one to ten entries, fastest first.
 
-    `baseline` is the vendor library's measurement, if its result was right: `verdict` says whether
-    that was verified, and with which version. All entries come from the kernel sources that
+    `baseline` is the vendor library's measurement, if its result was right; `vendor_result` says
+    whether that was verified, and with which version. All entries come from the kernel sources that
     `provenance` names. It has the driver and the compiler of the last run; earlier entries may come
     from others.
 
@@ -143,7 +143,7 @@ class TuningRecord(ABC):
         best, run = self.best, self.provenance
         measured, baseline = best.measurement, self.baseline
         vendor = [f"{baseline.time_us:.2f} us"] if baseline else []
-        vendor += [self.verdict] if self.verdict else []
+        vendor += [self.vendor_result] if self.vendor_result else []
         return "\n".join(
             [
                 f"{self.title} on {self.device.name}, {self.evidence} {run.date}",
@@ -215,7 +215,7 @@ class TuningRecord(ABC):
         )
 
     @property
-    def verdict(self) -> str:
+    def vendor_result(self) -> str:
         """The outcome of verifying the vendor's result: `verified`, with the version of cuBLAS,
         `wrong`, with the verifier's words, `not verified`, in records that predate the version, or
         `not verifiable`, of a shape that no library computed. Empty where nothing was measured."""
@@ -255,9 +255,9 @@ class Record(TuningRecord):
     FOLDER: ClassVar[str] = "records"
 
     @property
-    def verdict(self) -> str:
+    def vendor_result(self) -> str:
         unserved = self.evidence == "measured" and self.baseline is None
-        return super().verdict or ("not verifiable" if unserved else "")
+        return super().vendor_result or ("not verifiable" if unserved else "")
 
     @property
     def title(self) -> str:

@@ -299,8 +299,8 @@ def checks_json(checks: Sequence[TimeCheck], least: float) -> dict[str, object]:
 
 
 def vendor_table(checks: VendorChecks) -> RenderableType:
-    """How many results of the vendor's library are right, and a line for each wrong one."""
-    counts = Counter(result.verdict for result in checks.results)
+    """Counts of the vendor library's results, and a line for each wrong one."""
+    counts = Counter(result.outcome for result in checks.results)
     words = ", ".join(f"{counts[word]} {word}" for word in ("verified", "wrong", "not verifiable"))
     title = f"cuBLAS {checks.library} on {checks.device.name}, driver {checks.driver}: {words}"
     if not checks.wrong:
@@ -321,7 +321,7 @@ def vendor_json(checks: VendorChecks) -> dict[str, object]:
         {
             "shape": str(result.problem),
             "runs": result.runs,
-            "result": result.verdict,
+            "result": result.outcome,
             "error": result.passed and result.passed.error,
             "tolerance": result.passed and result.passed.tolerance,
             "relative_error": result.passed and result.passed.relative,

@@ -51,9 +51,9 @@ def main(
 
 
 def counts(checks: VendorChecks) -> list[dict[str, object]]:
-    """The number of results by precision, library and verdict."""
+    """The number of results by precision, library and outcome."""
     kinds = Counter(
-        (result.problem.compute, result.runs.partition(" ")[0], result.verdict)
+        (result.problem.compute, result.runs.partition(" ")[0], result.outcome)
         for result in checks.results
     )
     names = "compute", "library", "result", "count"

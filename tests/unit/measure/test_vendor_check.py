@@ -26,7 +26,7 @@ EVEN, ODD_K, UNSERVED, CRASHING = (
 
 def test_each_problem_has_its_result() -> None:
     checks = check_vendor([EVEN, ODD_K, UNSERVED, CRASHING, EVEN])
-    assert [result.verdict for result in checks.results] == [
+    assert [result.outcome for result in checks.results] == [
         *("verified", "wrong", "not verifiable", "wrong", "verified")
     ]
     assert checks.wrong == (checks.results[1], checks.results[3])
@@ -43,12 +43,12 @@ def test_known_fault_is_stated_beside_the_result() -> None:
 
 def test_further_runs_are_verified_too() -> None:
     results = check_vendor([ODD_K], further=["library:first"]).results
-    assert [(result.runs, result.verdict) for result in results] == [
+    assert [(result.runs, result.outcome) for result in results] == [
         *(("cuBLAS", "wrong"), ("library:first", "verified"))
     ]
 
 
-def test_default_suite_has_odd_k_in_every_precision_of_the_library() -> None:
+def test_default_suite_has_odd_k_in_every_precision() -> None:
     problems = default_problems()
     assert len(problems) == len(set(problems))
     served = {name for name, row in PRECISIONS.items() if row.vendor == name}

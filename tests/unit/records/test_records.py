@@ -298,7 +298,7 @@ def _beside(baseline: Measurement | None, **changed: Any) -> bool:
 
 
 @pytest.mark.parametrize(
-    ("baseline", "fault", "verdict", "line"),
+    ("baseline", "fault", "vendor_result", "line"),
     [
         (Measurement(90.0, library="13.1.0"), "", "verified with cuBLAS 13.1.0", "90.00 us, "),
         (Measurement(90.0), "", "not verified", "90.00 us, "),
@@ -307,14 +307,14 @@ def _beside(baseline: Measurement | None, **changed: Any) -> bool:
     ],
 )
 def test_record_states_whether_the_vendors_result_is_right(
-    store: Store, baseline: Measurement | None, fault: str, verdict: str, line: str
+    store: Store, baseline: Measurement | None, fault: str, vendor_result: str, line: str
 ) -> None:
     made = record(entry(16, 100.0))
     provenance = replace(made.provenance, baseline_fault=fault)
     made = replace(made, baseline=baseline, provenance=provenance)
-    assert store.save(made).verdict == verdict
-    assert f"vendor baseline {line}{verdict}" in str(made).splitlines()
-    assert replace(made, evidence="predicted").verdict == (verdict if fault else "")
+    assert store.save(made).vendor_result == vendor_result
+    assert f"vendor baseline {line}{vendor_result}" in str(made).splitlines()
+    assert replace(made, evidence="predicted").vendor_result == (vendor_result if fault else "")
 
 
 def test_file_states_the_version_of_the_vendor_only_if_known() -> None:

@@ -127,7 +127,7 @@ def test_frozen_process_refuses_a_faulty_vendor(monkeypatch: pytest.MonkeyPatch)
 
 
 @pytest.mark.parametrize("wrong", [False, True])
-def test_vendor_with_a_wrong_result_never_wins_and_is_never_called(
+def test_wrong_vendor_never_wins_and_is_never_called(
     case: Case, torch: FakeTorch, store: Store, monkeypatch: pytest.MonkeyPatch, wrong: bool
 ) -> None:
     monkeypatch.setattr(devices, "cublas_version", lambda: FAULTY)
@@ -137,7 +137,7 @@ def test_vendor_with_a_wrong_result_never_wins_and_is_never_called(
         fault = "wrong result for small integers: largest error 1 (cuBLAS 13.1.0)"
         provenance = replace(own.provenance, baseline_fault=fault)
         own = replace(own, baseline=None, provenance=provenance)
-        assert own.verdict == f"wrong: {fault}"
+        assert own.vendor_result == f"wrong: {fault}"
     assert own.vendor_wins != wrong
     store.save(own)
 
