@@ -65,22 +65,26 @@ class VendorCheck:
     Attributes:
         problem: the problem.
         runs: the call: cuBLAS by default, or a further one by its name.
-        passed: its errors against the reference; None unless it is right.
-        why: why it is wrong, in the verifier's words, or not computed; empty if it is right.
+        result: its errors against the reference, or why it is wrong or was not computed.
         fault: the fault that release notes state for this version on the problem; None without one.
     """
 
     problem: Problem
     runs: str
-    passed: Passed | None
-    why: str = ""
-    wrong: bool = False
+    result: Passed | Failure
     fault: str | None = None
 
     @property
     def outcome(self) -> str:
         """`verified`, `wrong` or `not verifiable`, as in a record."""
-        return "wrong" if self.wrong else "verified" if self.passed else "not verifiable"
+        if isinstance(self.result, Passed):
+            return "verified"
+        return "not verifiable" if self.result.stage == "launch" else "wrong"
+
+    @property
+    def why(self) -> str:
+        """Why it is wrong, in the verifier's words, or not verifiable; empty if it is right."""
+        return self.result.reason if isinstance(self.result, Failure) else ""
 
 
 @dataclass(frozen=True)
@@ -95,7 +99,7 @@ class VendorChecks:
     @property
     def wrong(self) -> tuple[VendorCheck, ...]:
         """The wrong results."""
-        return tuple(result for result in self.results if result.wrong)
+        return tuple(result for result in self.results if result.outcome == "wrong")
 
 
 def check_vendor(
@@ -146,9 +150,5 @@ def _results(
         outcomes = answer or {BASELINE: UNSERVED}
     else:
         outcomes = {BASELINE: answer if isinstance(answer, Failure) else unexpected(answer)}
-    for name, outcome in outcomes.items():
-        runs = "cuBLAS" if name == BASELINE else name
-        if isinstance(outcome, Passed):
-            yield VendorCheck(problem, runs, outcome)
-        else:
-            yield VendorCheck(problem, runs, None, outcome.reason, outcome.stage != "launch")
+    for name, result in outcomes.items():
+        yield VendorCheck(problem, "cuBLAS" if name == BASELINE else name, result)

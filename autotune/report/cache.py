@@ -309,8 +309,8 @@ def vendor_table(checks: VendorChecks) -> RenderableType:
     table.add("shape", kind="text")
     table.add("runs", kind="text")
     table.add("wrong", kind="prose")
-    for result in checks.wrong:
-        table.add_row(str(result.problem), result.runs, result.why)
+    for check in checks.wrong:
+        table.add_row(str(check.problem), check.runs, check.why)
     return Group(Text(title), table)
 
 
@@ -319,16 +319,16 @@ def vendor_json(checks: VendorChecks) -> dict[str, object]:
     operands, `known_fault` is what release notes state of this version and the shape."""
     rows = [
         {
-            "shape": str(result.problem),
-            "runs": result.runs,
-            "result": result.outcome,
-            "error": result.passed and result.passed.error,
-            "tolerance": result.passed and result.passed.tolerance,
-            "relative_error": result.passed and result.passed.relative,
-            "why": result.why or None,
-            "known_fault": result.fault,
+            "shape": str(check.problem),
+            "runs": check.runs,
+            "result": check.outcome,
+            "error": getattr(check.result, "error", None),
+            "tolerance": getattr(check.result, "tolerance", None),
+            "relative_error": getattr(check.result, "relative", None),
+            "why": check.why or None,
+            "known_fault": check.fault,
         }
-        for result in checks.results
+        for check in checks.results
     ]
     return {
         "device": checks.device.name,

@@ -9,6 +9,7 @@ import pytest
 import vendor_check
 from support.sample_records import H100
 
+from autotune.measure.measurement import Failure
 from autotune.measure.vendor_check import VendorCheck, VendorChecks
 from autotune.measure.verify import Passed
 from autotune.problem import Problem
@@ -22,7 +23,7 @@ def test_file_counts_results_and_has_the_wrong_ones(
     right = Passed(0.0, 1.0, 0.0, 9.0, "13.1.0")
     results = (
         VendorCheck(DEEP, "cuBLAS", right),
-        VendorCheck(DEEP, "cuBLASLt 1", None, "largest error 8", True),
+        VendorCheck(DEEP, "cuBLASLt 1", Failure("verify", "largest error 8")),
         VendorCheck(DEEP, "cuBLASLt 2", right),
         VendorCheck(DEEP, "cuBLASLt 3", right),
     )
