@@ -6,12 +6,12 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from rich.console import Group, RenderableType
 from rich.text import Text
 
 from autotune.lookup.fingerprints import Fingerprint
-from autotune.measure.vendor_check import VendorChecks
 from autotune.records import FamilyRecord, KernelRecord, TuningRecord
 from autotune.records.exchange import ImportResult
 from autotune.records.inventory import ChangedRecord, Item, Kind
@@ -19,6 +19,9 @@ from autotune.records.ranges import Range
 from autotune.report import cell
 from autotune.report.tables import FittedTable
 from autotune.tuning.retiming import Retimed, TimeCheck
+
+if TYPE_CHECKING:
+    from autotune.measure.vendor_check import VendorChecks  # imports what verifies
 
 # Labels of the overview, by kind of file.
 _LABELS: dict[Kind, str] = {
