@@ -1,4 +1,5 @@
-"""The verbs that look up: best, with its trials and reasons, and check, against a bundle."""
+"""The verbs that look up: best, with its trials and reasons, and check, against a bundle or of the
+vendor's results."""
 
 from __future__ import annotations
 
@@ -281,18 +282,23 @@ def _show_kernels(
 
 
 @click.command("check", cls=VerbCommand)
-@shape_argument("[MxNxK]...", "Shapes.  [default: all that are recorded in the bundle]", nargs=-1)
+@shape_argument(
+    "[MxNxK]...",
+    "Shapes.  [default: all that are recorded in the bundle; with --vendor a suite in every "
+    "precision, odd K included]",
+    nargs=-1,
+)
 @click.option(
     "--against",
     type=click.Path(path_type=Path),
     metavar="BUNDLE",
     help="File of `autotune cache export` with the times.",
 )
+@click.option("--vendor", is_flag=True, help="Verify cuBLAS's results instead; print wrong ones.")
 @click.option(
     "--min",
     "least",
     type=float,
-    default=0.95,
     metavar="RATIO",
     help="Least ratio of the bundle's time to today's.  [default: 0.95]",
 )
@@ -302,29 +308,39 @@ def _show_kernels(
 def check(
     shapes: tuple[str, ...],
     against: Path | None,
-    least: float,
+    vendor: bool,
+    least: float | None,
     device: str | None,
     objective: Objective,
     json: bool,
 ) -> None:
-    """Measure what would run and compare it with a bundle; exit status 1 if it is too slow."""
+    """Measure what would run and compare it with a bundle, or verify cuBLAS.
+
+    Exit status 1 if something is too slow, or a result of cuBLAS wrong.
+    """
     from autotune import settings
     from autotune.api import lookups
     from autotune.cuda import compiler
     from autotune.measure import devices, targets
+    from autotune.measure.objective import HOT
     from autotune.problem import problems_of
     from autotune.records import Record, exchange
     from autotune.report import cache
     from autotune.tuning import retiming
 
-    if against is None or not 0 < least < float("inf"):
-        raise UsageError("give --against BUNDLE, and a --min above 0, such as 0.95")
     if kernels := [word for word in shapes if names_kernel(word)]:
         raise UsageError(
             f"{kernels[0]}: a bundle has no times of user kernels; give shapes, or run "
             "`autotune tune SPEC.py` again"
         )
     problems, target = problems_of(shapes), device or devices.DEFAULT
+    if vendor:
+        refuse("--vendor", against=against, min=least, objective=objective != HOT)
+        _check_vendor(problems, target, json)
+        return
+    least = 0.95 if least is None else least
+    if against is None or not 0 < least < float("inf"):
+        raise UsageError("give --against BUNDLE and a --min above 0, such as 0.95, or --vendor")
     records = [item for item in exchange.read(against) if isinstance(item, Record)]
     times = retiming.references(records, problems, targets.resolve(target), objective)
     opened = partial(targets.opened, device=target)
@@ -333,4 +349,18 @@ def check(
     checks = [*retiming.check(times, opened, chosen, build, objective)]
     show_json(cache.checks_json(checks, least)) if json else show(cache.checks_table(checks, least))
     if any(result.ratio < least for result in checks):
+        raise click.exceptions.Exit(1)
+
+
+def _check_vendor(problems: Sequence[Problem], device: str, json: bool) -> None:
+    """Verifies cuBLAS on shapes, by default on a suite, and shows what is wrong."""
+    from autotune.errors import DeviceError
+    from autotune.measure import devices, vendor_check
+    from autotune.report import cache
+
+    if (gpu := devices.local_gpu(device)) is None:
+        raise DeviceError(f"{device}: cuBLAS is verified on a GPU of this machine, such as `gpu`")
+    checks = vendor_check.check_vendor(problems or vendor_check.default_problems(), gpu.index)
+    show_json(cache.vendor_json(checks)) if json else show(cache.vendor_table(checks))
+    if checks.wrong:
         raise click.exceptions.Exit(1)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import math
 from bisect import bisect_right
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from importlib import resources
 from typing import Any, Literal
@@ -19,6 +19,7 @@ from autotune.model.legality import Legality, as_tuned, for_compute
 from autotune.model.space import AccuracyFilter
 from autotune.problem import Problem
 from autotune.problem.problem import relative_bound
+from autotune.problem.vendor_faults import known_fault
 from autotune.records import Entry, Record
 
 How = Literal["exact", "range", "nearest", "related", "predicted"]
@@ -181,6 +182,28 @@ def vendor_wins(record: Record, problem: Problem, objective: Objective) -> bool:
     """Whether the vendor's library was measured to be faster on a problem, and can run it: not
     SwiGLU, which it was timed on with gates apart."""
     return not problem.gated and record.vendor_wins_by(objective)
+
+
+def without_faulty_vendor(answer: Answer, version: str) -> Answer:
+    """The answer as the installed library may serve it: with a known fault of that version on the
+    problem, the vendor's library runs only where its result was verified on this very problem with
+    this very version; else the configuration runs, and the note says why.
+
+    The library's default call does not state its algorithm, so that nothing else tells whether it
+    has the fault (see `vendor_faults.known_fault`).
+
+    Args:
+        answer: the answer.
+        version: of cuBLAS, such as `13.1.0`; empty if it is unknown.
+    """
+    if not answer.vendor:
+        return answer
+    fault = known_fault(version, answer.device.compute_capability, answer.problem)
+    baseline = answer.record.baseline if answer.record and answer.how == "exact" else None
+    if fault is None or (baseline is not None and baseline.library == version):
+        return answer
+    note = f"{answer.note}; {fault}; {answer.config} runs instead"
+    return replace(answer, vendor=False, note=note)
 
 
 def recorded_objective(record: Record, objective: Objective) -> Objective:

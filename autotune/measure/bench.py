@@ -6,7 +6,7 @@ import gc
 import math
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from dataclasses import astuple
+from dataclasses import astuple, replace
 from functools import cached_property
 from pathlib import Path
 from pkgutil import resolve_name
@@ -16,6 +16,7 @@ from autotune import settings
 from autotune.device import Device
 from autotune.errors import MissingError, RunnerError
 from autotune.families.plan import Alignment
+from autotune.measure import cublas
 from autotune.measure.baseline import (
     OpenBaseline,
     PaddedRun,
@@ -39,6 +40,9 @@ T = TypeVar("T")
 
 BASELINE = "vendor"
 """The vendor baseline's name in a comparison."""
+
+UNKNOWN = "of unknown version"
+"""The version of a library that does not state it."""
 
 LEADER = (4, 50), 20_000.0
 """Fewest and most launches of a leader that have to agree, and the microseconds that decide."""
@@ -160,6 +164,7 @@ def _measurement(samples: Samples, passed: Passed) -> Measurement:
         error=passed.error,
         tolerance=passed.tolerance,
         relative_error=passed.relative,
+        library=passed.library,
     )
 
 
@@ -258,12 +263,28 @@ class GemmBench(BaseBench):
         """
         self._begin(candidates)
         ready = {str(item.config): self._prepared(item, None) for item in candidates}
-        runs = [(BASELINE, self._baseline)] if self._baseline else []
-        for factory in baselines:
-            runs += resolve_name(factory)(self._session, self.operands)
-        ready |= {name: self._verified(run) for name, run in runs}
+        ready |= self._verified_libraries(baselines)
         self.operands.clear_counters()
         return dict(zip(ready, self._interleaved(list(ready.values())), strict=True))
+
+    def verify_libraries(self, baselines: Sequence[str]) -> dict[str, Passed | Failure]:
+        """Verifies, without timing, the vendor baseline and further baselines, named as by
+        `compare`; none if nothing computes the problem."""
+        outcomes = self._verified_libraries(baselines)
+        return {
+            name: outcome if isinstance(outcome, Failure) else outcome[1]
+            for name, outcome in outcomes.items()
+        }
+
+    def _verified_libraries(self, baselines: Sequence[str]) -> dict[str, Ready | Failure]:
+        """The verified runs of the vendor baseline and of the factories of further baselines."""
+        ready: dict[str, Ready | Failure] = {}
+        if self._baseline:
+            ready[BASELINE] = self._verified(self._baseline, cublas.version())
+        for factory in baselines:
+            runs = resolve_name(factory)(self._session, self.operands)
+            ready |= {name: self._verified(run) for name, run in runs}
+        return ready
 
     def examine(self, candidate: Candidate) -> Failure | None:
         """Verifies a winner: operands with gaps, special values, hundreds of launches.
@@ -355,7 +376,8 @@ class GemmBench(BaseBench):
         passed = verifier.verify(self._session.bind(candidate), THOROUGH)
         return passed if isinstance(passed, Failure) else None
 
-    def _verified(self, run: Run) -> Ready | Failure:
+    def _verified(self, run: Run, library: str | None = None) -> Ready | Failure:
+        """A library's verified run, or its failure, which states the `library`'s version."""
         whole = run.whole if isinstance(run, PaddedRun) else run
 
         def verified() -> Passed | Failure:
@@ -367,11 +389,14 @@ class GemmBench(BaseBench):
                 return Failure("launch", str(error).partition("\n")[0])
 
         passed = self._guarded(verified)
-        return passed if isinstance(passed, Failure) else (run, passed)
+        if isinstance(passed, Failure):
+            stated = f" (cuBLAS {library})" if library else ""
+            return replace(passed, reason=f"{passed.reason}{stated}")
+        return run, (passed if library is None else replace(passed, library=library or UNKNOWN))
 
     def _verified_baseline(self) -> Ready | Failure | None:
         """The baseline's verified run, or why its result is wrong; None if it computes none."""
-        ready = self._verified(self._baseline) if self._baseline else None
+        ready = self._verified(self._baseline, cublas.version()) if self._baseline else None
         return None if isinstance(ready, Failure) and ready.stage == "launch" else ready
 
 
@@ -445,6 +470,14 @@ class BaselineBench:
     ) -> dict[str, Measurement | Failure]:
         """Answers as `GemmBench.compare`."""
         return self._bench().compare(candidates, baselines)
+
+    def verify_libraries(self, baselines: Sequence[str]) -> dict[str, Passed | Failure]:
+        """Answers as `GemmBench.verify_libraries`."""
+        return self._bench().verify_libraries(baselines)
+
+    def library(self) -> str:
+        """The version of cuBLAS, such as `13.1.0`; empty without it."""
+        return cublas.version()
 
     def _bench(self) -> GemmBench:
         gc.collect()  # reference cycles of an earlier bench hold device memory

@@ -10,7 +10,7 @@ from typing import Annotated, Any, Literal, Protocol
 
 from msgspec import Meta
 
-from autotune.files.decoding import Count, Error, Microseconds, Spread, visible
+from autotune.files.decoding import Count, Error, Microseconds, Spread, Text, visible
 
 Evidence = Literal["measured", "replayed", "predicted"]
 Stage = Literal[
@@ -19,7 +19,7 @@ Stage = Literal[
 """The stage at which a candidate failed; `accuracy`: a correct result, but less accurate than
 allowed."""
 
-RARE_FIELDS = ("energy",)
+RARE_FIELDS = ("energy", "library")
 """Fields of a measurement that files leave out where nothing was measured."""
 
 
@@ -151,6 +151,9 @@ class Measurement:
         tolerance: the largest error allowed.
         relative_error: Frobenius norm of the error over that of the float64 reference, at alpha = 1
             and beta = 0; None if nothing ran, and in records that predate it.
+        energy: energy of one run; None if not measured.
+        library: of the vendor baseline, the version of cuBLAS whose result was verified, such as
+            `13.1.0`; None of kernels, and in records that predate it.
     """
 
     time_us: Microseconds
@@ -162,6 +165,7 @@ class Measurement:
     relative_error: Error | None = None
     cold_spread_us: Spread | None = None
     energy: Energy | None = None
+    library: Text | None = None
 
     def fields(self) -> dict[str, Any]:
         """The measurement as JSON data, without rare fields that were not measured."""

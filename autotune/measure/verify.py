@@ -172,12 +172,14 @@ class Passed:
         tolerance: the largest error allowed.
         relative: Frobenius norm of the error over that of the reference.
         time_us: the faster of the two runs, launches and a cold L2 included.
+        library: the version of the vendor's library that ran; None for a kernel.
     """
 
     error: float | None
     tolerance: float | None
     relative: float | None
     time_us: float
+    library: str | None = None
 
 
 @dataclass(frozen=True)

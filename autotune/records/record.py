@@ -77,7 +77,7 @@ class Provenance:
         quick: whether only a few promising configurations were raced: the record is not final, and
             one of a search replaces it.
         baseline_fault: why the vendor library's result was refused, so that the record has no
-            baseline; else empty.
+            baseline, with the library's version; else empty.
     """
 
     driver: Text
@@ -108,9 +108,10 @@ class Provenance:
 class TuningRecord(ABC):
     """The result of tuning on a device: one to ten entries, fastest first.
 
-    `baseline` is the vendor library's measurement, if its result was right; it is verified before
-    it is timed. All entries come from the kernel sources that `provenance` names. It has the driver
-    and the compiler of the last run; earlier entries may come from others.
+    `baseline` is the vendor library's measurement, if its result was right; `vendor_result` says
+    whether that was verified, and with which version. All entries come from the kernel sources that
+    `provenance` names. It has the driver and the compiler of the last run; earlier entries may come
+    from others.
 
     Raises:
         ValueError: if there are no entries.
@@ -141,13 +142,15 @@ class TuningRecord(ABC):
         """
         best, run = self.best, self.provenance
         measured, baseline = best.measurement, self.baseline
+        vendor = [f"{baseline.time_us:.2f} us"] if baseline else []
+        vendor += [self.vendor_result] if self.vendor_result else []
         return "\n".join(
             [
                 f"{self.title} on {self.device.name}, {self.evidence} {run.date}",
                 str(best.config),
                 f"{measured.time_us:.2f} us +- {measured.spread_us:.2f}",
                 f"occupancy {best.occupancy:.1%}, bound by {best.limiter}",
-                *([f"vendor baseline {baseline.time_us:.2f} us"] if baseline else []),
+                *([f"vendor baseline {', '.join(vendor)}"] if vendor else []),
                 f"{run.trials} configurations tried in {run.seconds:.0f} s, "
                 f"{len(self.entries)} recorded",
             ]
@@ -212,6 +215,18 @@ class TuningRecord(ABC):
         )
 
     @property
+    def vendor_result(self) -> str:
+        """The outcome of verifying the vendor's result: `verified`, with the version of cuBLAS,
+        `wrong`, with the verifier's words, `not verified`, in records that predate the version, or
+        `not verifiable`, of a shape that no library computed. Empty where nothing was measured."""
+        if self.provenance.baseline_fault:
+            return f"wrong: {self.provenance.baseline_fault}"
+        if self.evidence != "measured" or self.baseline is None:
+            return ""
+        library = self.baseline.library
+        return f"verified with cuBLAS {library}" if library else "not verified"
+
+    @property
     def vendor_wins(self) -> bool:
         """Whether the vendor's library was measured to be faster than `best`, and not tied."""
         return self.vendor_wins_by(HOT)
@@ -238,6 +253,11 @@ class Record(TuningRecord):
     problem: Problem
 
     FOLDER: ClassVar[str] = "records"
+
+    @property
+    def vendor_result(self) -> str:
+        unserved = self.evidence == "measured" and self.baseline is None
+        return super().vendor_result or ("not verifiable" if unserved else "")
 
     @property
     def title(self) -> str:

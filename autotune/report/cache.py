@@ -6,6 +6,7 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from rich.console import Group, RenderableType
 from rich.text import Text
@@ -18,6 +19,9 @@ from autotune.records.ranges import Range
 from autotune.report import cell
 from autotune.report.tables import FittedTable
 from autotune.tuning.retiming import Retimed, TimeCheck
+
+if TYPE_CHECKING:
+    from autotune.measure.vendor_check import VendorChecks  # imports what verifies
 
 # Labels of the overview, by kind of file.
 _LABELS: dict[Kind, str] = {
@@ -294,3 +298,44 @@ def checks_json(checks: Sequence[TimeCheck], least: float) -> dict[str, object]:
         for check in checks
     ]
     return {"min": least, "passed": all(check.ratio >= least for check in checks), "checks": rows}
+
+
+def vendor_table(checks: VendorChecks) -> RenderableType:
+    """Counts of the vendor library's results, and a line for each wrong one."""
+    counts = Counter(result.outcome for result in checks.results)
+    words = ", ".join(f"{counts[word]} {word}" for word in ("verified", "wrong", "not verifiable"))
+    title = f"cuBLAS {checks.library} on {checks.device.name}, driver {checks.driver}: {words}"
+    if not checks.wrong:
+        return Text(title)
+    table = FittedTable()
+    table.add("shape", kind="text")
+    table.add("runs", kind="text")
+    table.add("wrong", kind="prose")
+    for check in checks.wrong:
+        table.add_row(str(check.problem), check.runs, check.why)
+    return Group(Text(title), table)
+
+
+def vendor_json(checks: VendorChecks) -> dict[str, object]:
+    """The verification of the vendor's library as JSON data; errors are relative to normal random
+    operands, `known_fault` is what release notes state of this version and the shape."""
+    rows = [
+        {
+            "shape": str(check.problem),
+            "runs": check.runs,
+            "result": check.outcome,
+            "error": getattr(check.result, "error", None),
+            "tolerance": getattr(check.result, "tolerance", None),
+            "relative_error": getattr(check.result, "relative", None),
+            "why": check.why or None,
+            "known_fault": check.fault,
+        }
+        for check in checks.results
+    ]
+    return {
+        "device": checks.device.name,
+        "driver": checks.driver,
+        "cublas": checks.library,
+        "passed": not checks.wrong,
+        "checks": rows,
+    }

@@ -166,7 +166,8 @@ def _row(layer: Layer, m: int, answer: Answer | None, min_gain: float) -> Row:
         return Row(layer, m, why=UNKNOWN)
     ours, cublas = entry.measurement, record.baseline
     if cublas is None:
-        return Row(layer, m, record.problem, ours.time_us, why="cuBLAS was not timed")
+        why = None if record.provenance.baseline_fault else "cuBLAS was not timed"
+        return Row(layer, m, record.problem, ours.time_us, why=why)  # a wrong cuBLAS is replaced
     row = Row(layer, m, record.problem, ours.time_us, cublas.time_us)
     if tied(ours, cublas):
         return replace(row, why=TIE)

@@ -72,9 +72,10 @@ def to_json(result: Record | Answer, objective: Objective = HOT) -> dict[str, ob
 
     `ratio` is cuBLAS's time over the kernel's (above 1 the kernel is faster); these times and
     `vendor` are of `objective`. `vendor` is whether cuBLAS is faster and not tied, so that `matmul`
-    calls it. `best_cold` is the best configuration with L2 flushed, with `cold_us` and
-    `cold_ratio`. `joules`, `power_w` and `clock_mhz` belong to a run of the kernel, `cublas_joules`
-    to one of cuBLAS; `least_energy` is the configuration that takes the fewest joules.
+    calls it. `cublas_result` is the outcome of verifying it (`TuningRecord.vendor_result`).
+    `best_cold` is the best configuration with L2 flushed, with `cold_us` and `cold_ratio`.
+    `joules`, `power_w` and `clock_mhz` belong to a run of the kernel, `cublas_joules` to one of
+    cuBLAS; `least_energy` is the configuration that takes the fewest joules.
     `expected_loss` is relative to full tuning, `expected_cublas_loss` to cuBLAS. `family`
     is the family that was tuned alone, `order` the order of summation of a batch-invariant range.
     `ties` are the other configurations whose hot times differ by at most 0.5 % from that of the
@@ -98,6 +99,7 @@ def to_json(result: Record | Answer, objective: Objective = HOT) -> dict[str, ob
         "tflops": rate and rate / 1e12,
         "peak_share": rate and rate / answer.device.peak(answer.problem.compute),
         "cublas_us": cublas,
+        "cublas_result": (record and record.vendor_result) or None,
         "ratio": cublas / answer.time_us if cublas and answer.time_us else None,
         "vendor": answer.vendor,
         "expected_loss": answer.expected_loss,
@@ -218,8 +220,8 @@ def _speed(answer: Answer, time_us: float) -> Facts:
             times += f", {second} {us(second_vendor_us)}"
             speed += f", {second} {second_vendor_us / second_us:.1%}"
         facts.append((vendor(compute), f"{times}; {speed}{faster}"))
-    elif record and record.provenance.baseline_fault:
-        facts.append((vendor(compute), f"refused: {record.provenance.baseline_fault}"))
+    if record and record.vendor_result:
+        facts.append(("vendor" if baseline else vendor(compute), record.vendor_result))
     return facts
 
 

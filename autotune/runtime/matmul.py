@@ -10,6 +10,7 @@ from autotune.cuda.launches import Dependence
 from autotune.device import Device
 from autotune.errors import ArrayError, AutotuneError, FrozenError, UsageError
 from autotune.families.config import Config
+from autotune.lookup.answer import Answer
 from autotune.measure.objective import Objective, time_objective
 from autotune.problem import Problem
 from autotune.problem.call import BY_NAME
@@ -197,19 +198,24 @@ class Matmul:
 
         Raises:
             NotFoundError: if no kernel can run the problem.
-            FrozenError: if there is no record or kernel, and the mode asks for the error.
+            FrozenError: if there is no record or kernel, and the mode asks for the error, or the
+                installed library may be wrong.
         """
         runtime, problem, ordinal = self.runtime, checked.problem, checked.ordinal
         objective = time_objective(options.policy.cold)
         if self.racer is not None and not runtime.has_answer(problem, ordinal, objective):
             self._race(self.racer, checked, objective, operands)
+        answer: Answer | None = None
         try:
             answer = runtime.answer(problem, ordinal, objective)
             if runtime.mode.frozen:
                 runtime.executable(answer.config, problem, ordinal, checked.alignment)
-        except FrozenError:
+        except FrozenError as error:
             if runtime.mode.missing == "raise":
                 raise
+            sound = answer is not None and answer.vendor
+            if not sound and (fault := runtime.vendor_fault(problem, ordinal)):
+                raise FrozenError(f"{error}; {fault}") from error
             return NOTHING, True
         return answer.config, answer.vendor
 

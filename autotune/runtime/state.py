@@ -8,6 +8,7 @@ import threading
 import warnings
 from collections.abc import Callable, Hashable, Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -17,11 +18,13 @@ from autotune.device import Device
 from autotune.errors import AutotuneError, FrozenError, MissingError, NotFoundError
 from autotune.families.config import Config
 from autotune.families.plan import Alignment, LaunchPlan, Template
-from autotune.lookup.answer import Answer, unrecorded
+from autotune.lookup.answer import Answer, unrecorded, without_faulty_vendor
+from autotune.measure import devices
 from autotune.measure.objective import HOT, Objective
 from autotune.model.space import unserved
 from autotune.problem import Problem
 from autotune.problem.call import BY_NAME, Call
+from autotune.problem.vendor_faults import known_fault
 from autotune.runtime.arrays import ArrayInfo
 from autotune.runtime.frameworks import Framework, framework_of
 from autotune.runtime.launcher import BoundGemm, Driver, Executable, Gpu, in_order
@@ -113,8 +116,27 @@ class Runtime:
                     raise FrozenError(unrecorded(problem, device))
                 if answer is None:
                     raise NotFoundError(unserved(problem, device))
+                if answer.vendor:
+                    answer = self._with_sound_vendor(answer)
                 self._answers[problem, ordinal, objective] = answer
             return answer
+
+    def _with_sound_vendor(self, answer: Answer) -> Answer:
+        """The answer; without the vendor's library, and with a warning, if its installed version
+        may be wrong on the problem."""
+        sound = without_faulty_vendor(answer, self.library)
+        if not sound.vendor:
+            warnings.warn(sound.note, RuntimeWarning, stacklevel=_stack_level())
+        return sound
+
+    @cached_property
+    def library(self) -> str:
+        """The version of the installed cuBLAS, such as `13.1.0`; empty if there is none."""
+        return devices.cublas_version()
+
+    def vendor_fault(self, problem: Problem, ordinal: int) -> str | None:
+        """The known fault of the installed cuBLAS that touches a problem; None without one."""
+        return known_fault(self.library, self.gpu(ordinal).device.compute_capability, problem)
 
     def has_answer(self, problem: Problem, ordinal: int, objective: Objective = HOT) -> bool:
         """Whether the problem was looked up already."""

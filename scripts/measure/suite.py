@@ -58,6 +58,7 @@ from autotune.measure.recording import Origin, Recording
 from autotune.measure.runner import Candidate, Runner
 from autotune.measure.session import Run, Session
 from autotune.measure.targets import Target
+from autotune.measure.vendor_check import SUITE
 from autotune.problem import ELEMENT_TYPES, LAYOUTS, Problem
 from autotune.problem.fields import ProblemFields
 from autotune.records import Record, Store
@@ -65,16 +66,6 @@ from autotune.tuning.loop import Search, tune
 from autotune.tuning.pipeline import Compile, prepare
 from autotune.tuning.trials import Progress, Silent, Trial
 from autotune.tuning.tunable import GemmTunable
-
-SUITE = (
-    *("128x128x128", "256x256x256", "512x512x512", "1024x1024x1024", "2048x2048x2048"),
-    *("4096x4096x4096", "8192x8192x8192", "1000x1000x1000", "1023x1025x1027", "3000x3000x3000"),
-    *("4097x4095x4093", "1x4096x4096", "8x4096x4096", "16x4096x4096", "64x4096x4096"),
-    *("128x4096x14336", "512x14336x4096", "4096x64x4096", "64x64x65536", "128x128x16384"),
-    *("256x256x8192", "65536x64x64", "100000x128x128", "32x32x1000000", "4096x4096x64"),
-    *("2048x512x8192", "37x53x71"),
-)
-
 
 IN_EVERY_LAYOUT = ("1024x1024x1024", "4096x4096x4096", "64x4096x4096")
 

@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from functools import partial
 from pathlib import Path
-from types import SimpleNamespace
-from typing import Any
 
 import pytest
+from support.short_library import open_short
 
+import autotune
+from autotune.device import Device
 from autotune.measure.bench import GemmBench
-from autotune.measure.cublas import Cublas
+from autotune.measure.cublas import version
 from autotune.measure.measurement import Failure, Measurement
-from autotune.measure.operands import Operands
-from autotune.measure.session import Run, Session
+from autotune.measure.session import Session
+from autotune.measure.vendor_check import check_vendor
 from autotune.problem import PRECISIONS, Problem
 
 DEEP = (64, 96, 4128)
@@ -34,6 +35,7 @@ def test_right_result_of_the_library_passes(
     if outcome is None:
         pytest.skip("neither PyTorch nor cuBLAS computes it")
     assert isinstance(outcome, Measurement), outcome
+    assert outcome.library == version()
 
 
 @pytest.mark.parametrize("compute", ["f32", "tf32", "f16", "bf16"])
@@ -41,20 +43,35 @@ def test_right_result_of_the_library_passes(
 def test_result_without_the_tail_of_k_is_refused(
     session: Session, programs: Path, compute: str, missing: int
 ) -> None:
-    def short(session: Session, operands: Operands) -> Run:
-        less = replace(operands.problem, k=operands.problem.k - missing)
-        seen: Any = SimpleNamespace(
-            problem=less,
-            leading_dimensions=operands.leading_dimensions,
-            strides=operands.strides,
-            **{name: getattr(operands, name) for name in "abc"},
-        )
-        return Cublas.load().gemm(seen, session.stream)
-
     problem = Problem(*DEEP, compute, "nt")
-    bench = GemmBench(session, problem, cache=programs, opener=short)
+    opener = partial(open_short, missing=missing)
+    bench = GemmBench(session, problem, cache=programs, opener=opener)
     outcome = bench.baseline()
     assert isinstance(outcome, Failure)
     assert outcome.reason.startswith("wrong result for small integers: largest error")
+    assert outcome.reason.endswith(f" (cuBLAS {version()})")
     outcomes, baseline = bench.rematch([], with_baseline=True)
     assert (outcomes, type(baseline)) == ([], Failure)
+
+
+def test_check_of_the_library_tells_right_from_wrong(device: Device) -> None:
+    checks = check_vendor(
+        [Problem(64, 64, 11528, "bf16"), Problem(512, 512, 1027, "f32")],
+        further=["support.short_library:open_further"],
+    )
+    assert (checks.device.slug, checks.library) == (device.slug, version())
+    found = {(result.problem.k, result.runs): result.outcome for result in checks.results}
+    assert found[11528, "short"] == found[1027, "short"] == "wrong"
+    assert found[1027, "cuBLAS"] == "verified"
+    for result in checks.wrong:
+        assert result.why.startswith("wrong result for small integers: largest error")
+
+
+@pytest.mark.usefixtures("device")
+def test_tuned_record_states_the_verified_version(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("AUTOTUNE_CACHE_DIR", str(tmp_path))
+    record = autotune.tune(256, 256, 264, compute="bf16", trials=3, progress=False)
+    assert record.vendor_result == f"verified with cuBLAS {version()}"
+    assert record.vendor_result in str(record)

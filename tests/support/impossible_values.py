@@ -66,6 +66,7 @@ VALUES: dict[str, Any] = {
 _POSSIBLE: Mapping[str, frozenset[str]] = {
     "driver|compiler|source|autotune": frozenset({"empty text", "word"}),
     "limiter": frozenset({"empty text", "word"}),
+    "library": frozenset({"empty text", "word", "null"}),
     "spread_us|occupancy|seconds": frozenset({"0", "0.5"}),
     "cold_spread_us|error|tolerance|relative_error": frozenset({"0", "0.5", "null"}),
     "time_us": frozenset({"0.5"}),

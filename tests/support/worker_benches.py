@@ -17,6 +17,7 @@ from autotune.errors import MissingError, RunnerError
 from autotune.measure.measurement import Energy, Failure, Measurement
 from autotune.measure.objective import HOT, BestTimes, Objective
 from autotune.measure.runner import Candidate
+from autotune.measure.verify import Passed
 from autotune.measure.worker import PendingBench
 from autotune.problem import Problem
 
@@ -146,6 +147,24 @@ class WrongLibrary(Fake):
         return super().baseline() if self._late else WRONG
 
 
+class ShortOfK(Fake):
+    """A bench of a vendor library of version 13.1.0 that drops the end of an odd K, computes no M
+    of 7, and ends the process at an N of 7."""
+
+    def library(self) -> str:
+        return "13.1.0"
+
+    def verify_libraries(self, baselines: Sequence[str]) -> dict[str, Passed | Failure]:
+        assert self._problem is not None
+        if self._problem.m == 7:
+            return {}
+        if self._problem.n == 7:
+            raise RuntimeError("an illegal memory access was encountered")
+        right = Passed(0.5, 1.0, 0.25, 10.0, "13.1.0")
+        own: dict[str, Passed | Failure] = {"vendor": WRONG if self._problem.k % 2 else right}
+        return own | dict.fromkeys(baselines, right)
+
+
 class Tireless(Fake):
     """A bench on which a candidate takes a microsecond per thread of its block.
 
@@ -238,3 +257,7 @@ def once(problem: Problem, index: int) -> PendingBench:
         raise MissingError("the GPU fell off the bus")
     marker.touch()
     return opened(Fake)
+
+
+def short_of_k(problem: Problem, index: int) -> PendingBench:
+    return opened(lambda: ShortOfK(problem))

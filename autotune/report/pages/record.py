@@ -103,6 +103,7 @@ class Headline(Result):
         peak_share: share of the precision's peak; None for a user kernel.
         vendor: the vendor baseline's label.
         vendor_us: its time; None if it was not timed.
+        vendor_result: the outcome of verifying it; empty if nothing was measured.
         occupancy, limiter: resident warps as a share of an SM's, and what limits them.
         date: date of the record.
         why: a sentence that says why this configuration won.
@@ -117,6 +118,7 @@ class Headline(Result):
     peak_share: float | None
     vendor: str
     vendor_us: float | None
+    vendor_result: str
     occupancy: float
     limiter: str
     date: str
@@ -178,6 +180,7 @@ def headline(
         peak_share=speed / record.device.peak(problem.compute) if problem else None,
         vendor=vendor(problem.compute) if problem else "",
         vendor_us=record.baseline.time_us if record.baseline else None,
+        vendor_result=record.vendor_result,
         occupancy=best.occupancy,
         limiter=best.limiter,
         date=record.provenance.date,
@@ -445,7 +448,11 @@ def _facts(top: Headline) -> Iterator[tuple[str, str, str]]:
             share = percent(top.cold_roofline_share)
             yield "of the roofline, cold", share, "every matrix moved once"
     if top.over_hot is not None:
-        yield f"over {top.vendor}, hot", ratio(top.over_hot), f"it takes {time_us(top.vendor_us)}"
+        takes = f"it takes {time_us(top.vendor_us)}"
+        checked = f"{takes}; {top.vendor_result}" if top.vendor_result else takes
+        yield f"over {top.vendor}, hot", ratio(top.over_hot), checked
+    elif top.vendor_result:
+        yield f"over {top.vendor}, hot", "none", top.vendor_result
     if top.over_cold is not None:
         yield f"over {top.vendor}, cold", ratio(top.over_cold), "L2 flushed"
     yield "occupancy", percent(top.occupancy), f"limited by {top.limiter}"

@@ -284,6 +284,28 @@ def test_wrong_baseline_is_a_failure(bench: GemmBench) -> None:
     assert ([type(outcome) for outcome in outcomes], baseline) == ([Measurement], refused)
 
 
+@pytest.mark.parametrize(("version", "library"), [("13.1.0", "13.1.0"), ("", "of unknown version")])
+def test_verified_baseline_states_the_library(
+    bench: GemmBench, monkeypatch: pytest.MonkeyPatch, version: str, library: str
+) -> None:
+    monkeypatch.setattr(module.cublas, "version", lambda: version)
+    ours = candidate("right")
+    (outcome,), interleaved = bench.rematch([ours], with_baseline=True)
+    compared = bench.compare([ours], ["test_gemm_bench:open_further"])
+    timed = bench.baseline(), interleaved, compared[BASELINE]
+    assert [getattr(each, "library", "") for each in timed] == [library] * 3
+    others = outcome, compared["library 1"]
+    assert [getattr(each, "library", "") for each in others] == [None, None]
+
+
+def test_refused_baseline_states_the_library(
+    bench: GemmBench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module.cublas, "version", lambda: "13.1.0")
+    bench._opener = lambda *_: Named("wrong")
+    assert bench.baseline() == Failure("verify", "wrong result (cuBLAS 13.1.0)")
+
+
 class FakeMeter:
     def __init__(self, session: FakeSession, *_: object) -> None:
         self._log = session.log

@@ -296,6 +296,35 @@ def _beside(baseline: Measurement | None, **changed: Any) -> bool:
     return replace(record(entry(16, 100.0, 2.0)), baseline=baseline, **changed).vendor_wins
 
 
+@pytest.mark.parametrize(
+    ("baseline", "fault", "vendor_result", "line"),
+    [
+        (Measurement(90.0, library="13.1.0"), "", "verified with cuBLAS 13.1.0", "90.00 us, "),
+        (Measurement(90.0), "", "not verified", "90.00 us, "),
+        (None, "", "not verifiable", ""),
+        (None, "largest error 1", "wrong: largest error 1", ""),
+    ],
+)
+def test_record_states_whether_the_vendors_result_is_right(
+    store: Store, baseline: Measurement | None, fault: str, vendor_result: str, line: str
+) -> None:
+    made = record(entry(16, 100.0))
+    provenance = replace(made.provenance, baseline_fault=fault)
+    made = replace(made, baseline=baseline, provenance=provenance)
+    assert store.save(made).vendor_result == vendor_result
+    assert f"vendor baseline {line}{vendor_result}" in str(made).splitlines()
+    assert replace(made, evidence="predicted").vendor_result == (vendor_result if fault else "")
+
+
+def test_file_states_the_version_of_the_vendor_only_if_known() -> None:
+    made = record(entry(16, 100.0), baseline_us=90.0)
+    assert b"library" not in codec.dumps(made)
+    assert made.baseline is not None
+    stated = replace(made, baseline=replace(made.baseline, library="13.1.0"))
+    assert codec.loads(codec.dumps(stated)) == stated
+    assert b'"library": "13.1.0"' in codec.dumps(stated)
+
+
 def test_faster_vendor_library_wins() -> None:
     assert _beside(Measurement(95.0, 3.0))
 

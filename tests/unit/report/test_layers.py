@@ -90,6 +90,13 @@ def test_predicted_record_does_not_count(store: Store) -> None:
     assert [row.why for row in compare(store, LAYER, 64)] == [layers.UNKNOWN]
 
 
+def test_layer_whose_cublas_is_wrong_is_replaced(store: Store) -> None:
+    made = record(replace(entry(16, 100.0), config=tiled(16)), problem=PLAIN)
+    wrong = replace(made.provenance, baseline_fault="wrong result for small integers")
+    store.save(replace(made, provenance=wrong))
+    assert compare(store, LAYER, 64) == (Row(LAYER, 64, PLAIN, 100.0, None, True, None),)
+
+
 def test_gain_at_one_number_of_rows_is_enough(store: Store) -> None:
     save(store, PLAIN, 100.0, 125.0)
     save(store, replace(PLAIN, m=1), 10.0, 8.0)

@@ -194,7 +194,7 @@ def test_printed_record_is_lines_of_its_own_facts() -> None:
         str(entry(16, 900.0).config),
         "900.00 us +- 0.00",
         "occupancy 75.0%, bound by threads",
-        "vendor baseline 950.00 us",
+        "vendor baseline 950.00 us, not verified",
         "9 configurations tried in 6 s, 1 recorded",
     ]
     assert "transpose<float>(float32[64,32])" in str(kernel_record())

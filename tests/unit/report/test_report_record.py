@@ -72,6 +72,7 @@ EXPECTED = """\
 time       27487.8 us +- 12.50 us
 speed      5.00 TFLOP/s, 7.5% of peak fp32
 cuBLAS     2666.0 us; 9.7% of its speed: faster, `matmul` calls it
+vendor     not verified
 config     tiled:tile_width=16
 block      256 threads, 32 registers a thread, 2048 bytes shared, 0 local
 occupancy  75.0%, bound by threads
@@ -97,7 +98,7 @@ def _twofold() -> Record:
 
 def test_text_has_the_best_cold_beside_cublas() -> None:
     lines = [line.split(maxsplit=1) for line in _text(_twofold()).splitlines() if line]
-    facts = {line[0]: line[1] for line in lines[1:7]}
+    facts = {line[0]: line[1] for line in lines[1:8]}
     assert facts["time"] == "200.0 us +- 1.00 us, cold 380.0 us"
     assert facts["cuBLAS"] == "210.0 us, cold 350.0 us; 105.0% of its speed, cold 92.1%"
     assert "best cold  320.0 us, 109.4% of cuBLAS's speed: tile_width=32\n" in _text(_twofold())
@@ -331,5 +332,7 @@ def test_refused_vendor_library_is_named_with_its_reason() -> None:
     made = record(entry(16, 900.0))
     fault = "wrong result for small integers: largest error 1"
     made = replace(made, provenance=replace(made.provenance, baseline_fault=fault))
-    assert f"refused: {fault}" in " ".join(_text(made).split())
+    assert f"cuBLAS wrong: {fault}" in " ".join(_text(made).split())
     assert to_json(made)["cublas_us"] is None
+    assert to_json(made)["cublas_result"] == f"wrong: {fault}"
+    assert to_json(_nearest())["cublas_result"] is None

@@ -15,6 +15,7 @@ from support.sample_subject import SHAPE, TRIALS, by_hand, entry, only, searched
 from support.sample_user_kernels import LEGAL, KernelRunner, tunable
 from support.swept_page import analysis, swept_subject
 
+from autotune.measure.measurement import Measurement
 from autotune.measure.objective import COLD, HOT
 from autotune.model.cost import fitted
 from autotune.occupancy import occupancy as resident_blocks
@@ -322,3 +323,13 @@ def test_page_of_an_unverified_kernel_says_so(tmp_path: Path) -> None:
     record = replace(user_kernel(), verified=NOT_VERIFIED)
     shown = [analysis(subject_of(made, tmp_path)).page() for made in (user_kernel(), record)]
     assert ["not verified" in page for page in shown] == [False, True]
+
+
+def test_page_states_the_result_of_cublas(tmp_path: Path) -> None:
+    record = one_entry()
+    baseline = Measurement(9.0, library="13.1.0")
+    wrong = replace(record.provenance, baseline_fault="largest error 1")
+    made = replace(record, baseline=baseline), replace(record, baseline=None, provenance=wrong)
+    shown = [analysis(subject_of(each, tmp_path)).page() for each in made]
+    assert "; verified with cuBLAS 13.1.0" in shown[0]
+    assert "wrong: largest error 1" in shown[1]
