@@ -11,7 +11,7 @@ from autotune.errors import MissingError, NotFoundError
 from autotune.families import registry
 from autotune.lookup.answer import Answer, untuned_card
 from autotune.lookup.lookup import lookup
-from autotune.measure import recording, targets
+from autotune.measure import targets
 from autotune.measure.devices import spelled
 from autotune.model.space import unserved
 from autotune.problem import Problem, problem_of
@@ -105,21 +105,6 @@ def selected(
     single = len(shapes) == 1 and len(records) == 1 and ".." not in shapes[0]
     spans = tuple(Span.parse(shape) for shape in shapes if ".." in shape)
     return Selection(tuple(records), tuple(answers), single, device, spans)
-
-
-def device_option(record: TuningRecord, given_option: str | None) -> str | None:
-    """The `--device` with which commands find a record here; None if they need none."""
-    if given_option is not None:
-        return given_option
-    if record.evidence == "replayed" and isinstance(record, Record):
-        for name, problems in recording.names().items():
-            if record.problem in problems:
-                return f"replay:{name}"
-    try:
-        here = targets.resolve()
-    except MissingError:
-        return record.device.name
-    return None if here.slug == record.device.slug else record.device.name
 
 
 def _device(device: str | None, *, wanted: bool) -> Device | None:

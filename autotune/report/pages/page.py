@@ -19,7 +19,7 @@ from typing import Literal
 
 from autotune.errors import MissingError
 from autotune.files import output
-from autotune.report.pages.figures import Figure, shared_labels
+from autotune.report.pages.figures import Figure
 from autotune.version import __version__
 
 OLDEST_PLOTLY = (6, 1, 1)
@@ -124,8 +124,7 @@ def pictures_page(
     Raises:
         MissingError: if plotly is not installed or is too old.
     """
-    compacted, labels = shared_labels(figures)
-    data = {"figures": compacted, "labels": labels, "tables": tables}
+    data = {"figures": figures, "tables": tables}
     notes = (f"Made by autotune {__version__}.", remark, "This file loads nothing from elsewhere.")
     footer = escape(" ".join(filter(None, notes)))
     script = asset("report.js")
@@ -254,11 +253,6 @@ def facts(items: Iterable[tuple[str, str, str]]) -> str:
 def paragraph(text: str, kind: str = "") -> str:
     """A paragraph of plain text; `kind` is a class of the style sheet."""
     return f'<p class="{kind}">{escape(text)}</p>' if kind else f"<p>{escape(text)}</p>"
-
-
-def commands(lines: Sequence[str]) -> str:
-    """Command lines to copy."""
-    return f"<pre><code>{escape(chr(10).join(lines))}</code></pre>"
 
 
 def breakable(text: object) -> str:

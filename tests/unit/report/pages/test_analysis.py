@@ -62,12 +62,6 @@ def test_headline_has_the_record_s_numbers() -> None:
     assert top.over_hot == pytest.approx(0.9)
     assert top.over_cold == pytest.approx(15 / 11)
     assert top.age == "1 d ago"
-    assert top.commands[0] == "autotune tune 256x256x256:f32:nn --seed 7"
-
-
-def test_commands_quote_the_device() -> None:
-    top = headline(by_hand(), stale=None, now=NOW, device_option="rtx 3090")
-    assert top.commands[1] == "autotune best 256x256x256:f32:nn --device 'rtx 3090'"
 
 
 def test_winner_by_a_margin_is_said_to_be_faster() -> None:
@@ -149,13 +143,6 @@ def test_parameters_cost_what_their_best_times_say() -> None:
     assert [value.loss for value in width.values] == pytest.approx([0.6, 0.0, 0.1])
     assert width.range == pytest.approx(0.6)
     assert specialized.range == pytest.approx(0.1)
-
-
-def test_tile_sides_come_first_in_the_heat_map() -> None:
-    assert parameters.varied(by_hand()) == ("tile_width", "specialized")
-    heat = parameters.heat_map(by_hand(), "tile_width", "specialized")
-    assert (heat.xs, heat.ys) == ((8, 16, 32), (0, 1))
-    assert heat.times_us == ((20.0, 12.0, 11.0), (16.0, 10.0, None))
 
 
 def test_values_are_ordered_numbers_before_words() -> None:
@@ -248,11 +235,11 @@ def test_record_alone_draws_no_search(tmp_path: Path) -> None:
     record = by_hand().record
     unclocked = replace(record, provenance=replace(record.provenance, seconds=0.0))
     data = analysis(subject_of(unclocked, tmp_path))
-    assert (data.steps, data.costs, data.heat, data.trials.rows) == ((), (), None, ())
+    assert (data.steps, data.costs, data.trials.rows) == ((), (), ())
     assert data.stop == "The search made 6 trials; only the best are in the record."
     assert data.summary.endswith("best 2 entries")
     drawn = {"roofline", "occupancy-threads", "occupancy-registers", "occupancy-shared"}
-    assert {*data.figures()} == drawn | {"leaders"}
+    assert {*data.figures()} == drawn
     page = data.page()
     assert "the record has its best 2 entries of 6 trials only" in page.lower()
     assert "table-trials" not in page.partition("<script")[0]
@@ -309,7 +296,6 @@ def test_whole_analysis_is_json(kind: str, tmp_path: Path) -> None:
     assert json.loads(text)["headline"]["title"] == subjects[kind].record.title
     assert data.summary.isascii()
     assert (data.roofline is None) == (kind == "kernel")
-    assert (data.heat is None) == (kind in ("one", "kernel"))
 
 
 def one_entry() -> Record:
