@@ -6,7 +6,6 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
 from datetime import datetime, timezone
 from statistics import geometric_mean
-from typing import ClassVar
 
 from autotune.lookup.answer import Answer
 from autotune.measure import targets
@@ -211,7 +210,6 @@ class Overview:
     rows: tuple[OverviewRow, ...]
     curves: tuple[SizeCurve, ...]
     ranges: tuple[dict[str, object], ...]
-    note: ClassVar[str] = ""  # as of an `Analysis`
 
     @property
     def summary(self) -> str:
@@ -219,12 +217,6 @@ class Overview:
         tuned = sum(row.trials is not None for row in self.rows)
         devices = ", ".join(dict.fromkeys(row.device for row in self.rows))
         return f"{_problems(self.rows)} ({tuned} tuned) on {devices}"
-
-    @property
-    def table(self) -> tuple[tuple[str, ...], tuple[tuple[object, ...], ...]]:
-        """The names of the columns and a row for each problem."""
-        names = tuple(field for _, field, _ in COLUMNS)
-        return names, tuple(tuple(getattr(row, name) for name in names) for row in self.rows)
 
     def to_json(self) -> dict[str, object]:
         """The page's content as JSON values: times in microseconds, shares and losses as
@@ -240,7 +232,7 @@ class Overview:
         tables = {
             "problems": {
                 "columns": [{"name": name, "kind": kind} for name, _, kind in COLUMNS],
-                "rows": self.table[1],
+                "rows": [[getattr(row, name) for _, name, _ in COLUMNS] for row in self.rows],
                 "caption": "Problems. Of the roofline, hot: without the data that L2 holds; cold: "
                 "every matrix is moved once.",
                 "file": "problems.csv",

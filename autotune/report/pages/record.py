@@ -38,7 +38,7 @@ from autotune.report.pages.search import (
 )
 from autotune.report.record import difference
 from autotune.report.selection import Selection
-from autotune.report.trials import Cell, Subject, TrialTable, subject_of, trial_table
+from autotune.report.trials import Subject, TrialTable, subject_of, trial_table
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -257,11 +257,6 @@ class Analysis:
         shown = f"{len(self.steps)} trials" if self.steps else f"best {len(self.leaders)} entries"
         time = f"{top.time_us:.2f} us{speed}{over}, {top.evidence}"
         return f"{top.title} on {top.device}: {time}; {shown}"
-
-    @property
-    def table(self) -> tuple[tuple[str, ...], tuple[tuple[Cell, ...], ...]]:
-        """The names of the columns and a row for each trial."""
-        return tuple(column.name for column in self.trials.columns), self.trials.rows
 
     def to_json(self) -> dict[str, object]:
         """The page's content as JSON values: times in microseconds, shares and losses as

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import csv
-import io
+import json
 import os
 import subprocess
 import sys
@@ -49,10 +48,6 @@ def data_of(capsys: pytest.CaptureFixture[str], *arguments: str) -> dict[str, An
     return answer(capsys, "report", *arguments)
 
 
-def rows(text: str) -> list[dict[str, str]]:
-    return list(csv.DictReader(io.StringIO(text)))
-
-
 def measured(cache: Path, problem: Problem, hot_us: float = 10.0) -> Record:
     """Records a problem as measured."""
     record = by_hand().record
@@ -83,16 +78,7 @@ def test_json_has_the_data_of_the_pictures(cache: Path, capsys: pytest.CaptureFi
     assert not Path("report.html").exists()
 
 
-def test_csv_has_a_row_for_each_trial(cache: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    searched(cache)
-    capsys.readouterr()
-    table = rows(printed(capsys, "report", SHAPE, "--csv"))
-    assert len(table) == TRIALS
-    assert min(float(row["time_us"]) for row in table if row["time_us"]) > 1
-    assert not Path("report.html").exists()
-
-
-def test_json_and_csv_need_no_plotly(
+def test_json_needs_no_plotly(
     cache: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     searched(cache)
@@ -100,7 +86,7 @@ def test_json_and_csv_need_no_plotly(
     capsys.readouterr()
     assert data_of(capsys, SHAPE)["headline"]
     measured(cache, Problem(64, 64, 64))
-    assert printed(capsys, "report", "--csv").startswith("title,device,how,")
+    assert data_of(capsys)["rows"]
     assert "pip install 'tile-autotune[report]'" in refused(capsys, 1, SHAPE)
 
 
@@ -130,8 +116,8 @@ def test_everything_in_the_cache_is_an_overview(
 def test_range_takes_the_sizes_inside(cache: Path, capsys: pytest.CaptureFixture[str]) -> None:
     for m in (64, 128, 256):
         measured(cache, Problem(m, 256, 256))
-    table = rows(printed(capsys, "report", "100..200x256x256", "--csv"))
-    assert [row["title"] for row in table] == ["128x256x256:f32:nn"]
+    listed = data_of(capsys, "100..200x256x256")["rows"]
+    assert [row["title"] for row in listed] == ["128x256x256:f32:nn"]
 
 
 def test_report_of_a_range_lists_tuned_ranges_inside_it(
@@ -153,11 +139,9 @@ def test_record_without_trials_has_no_rows_and_says_so(
     cache: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     measured(cache, PROBLEM)
-    capsys.readouterr()
-    assert run("report", SHAPE, "--csv") == 0
-    output = capsys.readouterr()
-    assert rows(output.out) == []
-    assert "the record has its best 2 entries of 6 trials only" in output.err
+    data = data_of(capsys, SHAPE)
+    assert data["trials"]["rows"] == []
+    assert "the record has its best 2 entries of 6 trials only" in data["note"]
 
 
 def test_untuned_among_several_is_looked_up(
@@ -191,8 +175,7 @@ def test_empty_cache_is_an_error_with_a_command(capsys: pytest.CaptureFixture[st
         (("1..64x64x64",), 3, "no size of 1..64x64x64 is recorded"),
         (("blur",), 3, "no kernel 'blur' is recorded"),
         (("64x64",), 2, "malformed shape '64x64'"),
-        (("--json", "--csv"), 2, "standard output takes --json or --csv, not both"),
-        (("--json", "--open"), 2, "--json and --csv write no page to open; give --out"),
+        (("--json", "--open"), 2, "--json writes no page to open; give --out"),
         (("--device", "nosuch"), 2, "unknown device 'nosuch'"),
     ],
 )
@@ -217,9 +200,9 @@ def test_broken_record_is_passed_over_with_a_warning(
         measured(cache, Problem(side, side, side))
     path = Store(cache).path(H100, Problem(64, 64, 64))
     path.write_bytes(path.read_bytes().replace(b'"sms"', b'"tensor_memory"'))
-    assert run("report", "--csv") == 0
+    assert run("report", "--json") == 0
     output = capsys.readouterr()
-    assert len(rows(output.out)) == 2
+    assert len(json.loads(output.out)["rows"]) == 2
     assert output.err.startswith(f"warning: {path}: skipped: ")
 
 
@@ -248,7 +231,7 @@ def environment(cache: Path) -> dict[str, str]:
     }
 
 
-@pytest.mark.parametrize("output", ["--csv", "--json", "--out=page.html"])
+@pytest.mark.parametrize("output", ["--json", "--out=page.html"])
 def test_full_standard_output_is_one_line(cache: Path, output: str) -> None:
     measured(cache, PROBLEM)
     with Path("/dev/full").open("w") as full:
@@ -271,7 +254,7 @@ def test_closed_pipe_ends_without_a_traceback(cache: Path) -> None:
     os.close(reading)
     try:
         done = subprocess.run(
-            command("report", "--csv"),
+            command("report", "--json"),
             stdout=writing,
             stderr=subprocess.PIPE,
             env=environment(cache),
@@ -289,7 +272,10 @@ def test_ascii_terminal_shows_other_letters_as_escapes(cache: Path) -> None:
     device = replace(record.device, name="NVIDIA Émile H100")
     Store(cache).save(replace(record, device=device))
     done = subprocess.run(
-        command("report", "--csv"), env=environment(cache), capture_output=True, text=True
+        command("cache", "list", "--problems"),
+        env=environment(cache),
+        capture_output=True,
+        text=True,
     )
     assert done.returncode == 0
     assert "NVIDIA \\xc9mile H100" in done.stdout
