@@ -1,27 +1,23 @@
-"""Several problems at a glance: against the vendor's library and over M."""
+"""Several problems at a glance, against the vendor's library."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import asdict, dataclass, replace
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, dataclass
 from datetime import datetime, timezone
 from statistics import geometric_mean
 
 from autotune.lookup.answer import Answer
 from autotune.measure import targets
-from autotune.problem import Problem
-from autotune.records import Record, Store, TuningRecord
+from autotune.records import Store, TuningRecord
 from autotune.records.inventory import change, stale_change
 from autotune.records.ranges import Range
 from autotune.report.pages import page
 from autotune.report.pages.figures import COLOURS, VENDOR, Figure, axis, figure, scatter, text
-from autotune.report.pages.page import Section, count, escape, ratio
+from autotune.report.pages.page import Section, count, ratio
 from autotune.report.pages.record import Result, result_fields
 from autotune.report.selection import Selection
 from autotune.roofline import least_hot_seconds
-
-LEAST_POINTS = 3
-"""Sizes that a curve over M needs."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -39,16 +35,6 @@ class OverviewRow(Result):
     time_us: float | None
     expected_loss: float | None
     trials: int | None = None
-
-
-@dataclass(frozen=True)
-class SizeCurve:
-    """The speed over M of problems that differ in nothing else, in TFLOP/s; None is unknown."""
-
-    name: str
-    sizes: tuple[int, ...]
-    tflops: tuple[float | None, ...]
-    vendor_tflops: tuple[float | None, ...]
 
 
 def record_row(
@@ -81,31 +67,6 @@ def answer_row(answer: Answer) -> OverviewRow:
         time_us=time_us,
         expected_loss=answer.expected_loss,
     )
-
-
-def size_curves(records: Iterable[TuningRecord]) -> tuple[SizeCurve, ...]:
-    """The curves over M of recorded problems that differ in M alone, at `LEAST_POINTS` or more."""
-    groups: dict[tuple[str, Problem], dict[int, Record]] = {}
-    for record in records:
-        if isinstance(record, Record):
-            kin = replace(record.problem, m=1)
-            groups.setdefault((record.device.name, kin), {})[record.problem.m] = record
-    return tuple(
-        _size_curve(kin, device, group)
-        for (device, kin), group in sorted(groups.items())
-        if len(group) >= LEAST_POINTS
-    )
-
-
-def _size_curve(kin: Problem, device: str, group: dict[int, Record]) -> SizeCurve:
-    sizes = tuple(sorted(group))
-    records = [group[size] for size in sizes]
-    name = f"Mx{str(kin).partition('x')[2]} on {device}"
-    ours = tuple(row.problem.speed(row.best.measurement.time_us) / 1e12 for row in records)
-    vendor = tuple(
-        row.problem.speed(row.baseline.time_us) / 1e12 if row.baseline else None for row in records
-    )
-    return SizeCurve(name, sizes, ours, vendor)
 
 
 def range_row(tuned: Range) -> dict[str, object]:
@@ -164,25 +125,6 @@ def ratio_figure(rows: Sequence[OverviewRow]) -> Figure:
     return result
 
 
-def size_figure(curve: SizeCurve) -> Figure:
-    """The speed over M, of the kernels and of the vendor's library."""
-    data = [
-        scatter(
-            name,
-            curve.sizes,
-            values,
-            "M=%{x}: %{y:.4g} TFLOP/s<extra></extra>",
-            mode="lines+markers",
-            line={"color": colour, "dash": dash},
-        )
-        for name, values, colour, dash in (
-            ("autotune", curve.tflops, COLOURS[0], "solid"),
-            ("cuBLAS", curve.vendor_tflops, VENDOR, "dash"),
-        )
-    ]
-    return figure(data, axis("M", log=True), axis("TFLOP/s", log=True))
-
-
 COLUMNS = (
     ("problem", "title", "text"),
     ("device", "device", "text"),
@@ -205,10 +147,9 @@ COLUMNS = (
 
 @dataclass(frozen=True)
 class Overview:
-    """Several problems: a row for each, curves over M, and tuned ranges."""
+    """Several problems: a row for each, and tuned ranges."""
 
     rows: tuple[OverviewRow, ...]
-    curves: tuple[SizeCurve, ...]
     ranges: tuple[dict[str, object], ...]
 
     @property
@@ -253,8 +194,6 @@ class Overview:
         figures: dict[str, Figure] = {}
         if any(row.over_hot is not None for row in self.rows):
             figures["vendor"] = ratio_figure(self.rows)
-        for number, curve in enumerate(self.curves, start=1):
-            figures[f"sizes-{number}"] = size_figure(curve)
         return figures
 
 
@@ -272,7 +211,6 @@ def overview_of(selection: Selection, store: Store) -> Overview:
     ]
     return Overview(
         tuple(rows),
-        size_curves(selection.records),
         tuple(map(range_row, selection.ranges(store))),
     )
 
@@ -305,20 +243,11 @@ def _sections(overview: Overview) -> Iterator[Section]:
         content = page.plot("vendor", description, caption, "free")
         yield Section("vendor", "Against the vendor's library", content)
     yield Section("problems", "Problems", '<div id="table-problems"></div>')
-    if overview.curves or overview.ranges:
-        yield Section("sizes", "Over the sizes", _sizes(overview))
+    if overview.ranges:
+        yield Section("ranges", "Ranges", _ranges(overview))
 
 
-def _sizes(overview: Overview) -> str:
-    curves = "".join(
-        f"<div><h3>{escape(curve.name)}</h3>"
-        + page.plot(f"sizes-{number}", f"Speed over M of {curve.name}.", "", "short")
-        + "</div>"
-        for number, curve in enumerate(overview.curves, start=1)
-    )
-    content = f'<div class="columns">{curves}</div>'
-    if not overview.ranges:
-        return content
+def _ranges(overview: Overview) -> str:
     rows = [
         (
             row["range"],
@@ -334,4 +263,4 @@ def _sizes(overview: Overview) -> str:
         "evidence": "word",
         "tuned at": "prose",
     }
-    return content + page.table(headings, rows, "Tuned ranges")
+    return page.table(headings, rows, "Tuned ranges")

@@ -15,9 +15,7 @@ from autotune.report.pages import figures, page
 from autotune.report.pages.overview import (
     Overview,
     OverviewRow,
-    SizeCurve,
     ratio_figure,
-    size_figure,
 )
 from autotune.report.pages.parameters import ParameterCost, ValueCost, cost_figure
 from autotune.report.pages.search import search_figure
@@ -47,7 +45,7 @@ def row(title: str, hot: float | None) -> OverviewRow:
 
 
 def overview_text(*rows: OverviewRow) -> str:
-    return Overview(rows, (), ()).page()
+    return Overview(rows, ()).page()
 
 
 def accepted(figure: figures.Figure) -> None:
@@ -88,7 +86,6 @@ def test_plotly_accepts_the_pictures_of_a_user_kernel(tmp_path: Path) -> None:
 
 def test_plotly_accepts_the_pictures_of_several_problems() -> None:
     accepted(ratio_figure([row("a", 1.2), row("b", 0.9), row("c", None)]))
-    accepted(size_figure(SizeCurve("a", (1, 8, 64), (1.0, 2.0, 3.0), (None, 1.0, 2.0))))
 
 
 def test_failures_are_drawn_by_stage_above_the_times() -> None:
