@@ -161,7 +161,6 @@ def completed(text: str, answer: Answer) -> tuple[Config, Mapping[str, Value]]:
 
 
 def _fastest(stated: Config, problem: Problem, device: Device) -> dict[str, Value] | None:
-    """The parameters of the fastest legal configuration, by the cost model, with stated values."""
     legal = space.feasible(problem, device, stated.family).configs
     agreeing = [config for config in legal if set(stated.params) <= set(config.params)]
     ranked = cost.rank(space.spread(agreeing, SAMPLE), problem, device)

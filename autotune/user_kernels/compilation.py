@@ -101,7 +101,6 @@ def with_compiler(kernel: UserKernel, arch: str) -> UserKernel:
 
 
 def _failure(kernel: UserKernel, config: Config, arch: str) -> CompileFailure | None:
-    """Why a configuration does not compile; None if it does."""
     with compiling(kernel) as (compile, _):
         for place, step in enumerate(kernel.steps):
             outcome = compile(kernel.template(config, place), arch)

@@ -223,7 +223,6 @@ def count(value: float) -> str:
 
 
 def _digits(value: float) -> str:
-    """Four digits, all those before the point included."""
     whole = len(str(int(abs(value)))) if abs(value) >= 1 else 1
     return f"{value:,.{max(0, 4 - whole)}f}"
 
