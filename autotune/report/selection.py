@@ -24,9 +24,7 @@ from autotune.records import (
     Store,
     TuningRecord,
     inventory,
-    ranges,
 )
-from autotune.records.ranges import Range
 from autotune.records.record import BEST_FIRST
 
 _SHAPE = re.compile(r"\s*[-\d]")
@@ -40,27 +38,11 @@ class Selection:
         records: at least one, unless there are answers.
         answers: look-ups of the problems that were asked for and are not tuned.
         single: whether it is one problem or kernel: the one asked for, or the only one recorded.
-        device_option: the `--device` that was given.
-        spans: the ranges that were asked for; None if everything was.
     """
 
     records: tuple[TuningRecord, ...]
     answers: tuple[Answer, ...]
     single: bool
-    device_option: str | None
-    spans: tuple[Span, ...] | None = None
-
-    def ranges(self, store: Store) -> tuple[Range, ...]:
-        """The tuned ranges of the records' devices, inside the ranges that were asked for; shipped
-        ones too if a device was given."""
-        devices = {record.device.slug: record.device for record in self.records}.values()
-        if self.device_option is not None:
-            tuned = [row for device in devices for row in Records(store).ranges(device)]
-        else:
-            tuned = [row for device in devices for row in ranges.load(store.root, device)]
-        if self.spans is None:
-            return tuple(tuned)
-        return tuple(row for row in tuned if any(_covers(span, row) for span in self.spans))
 
 
 def selected(
@@ -91,7 +73,7 @@ def selected(
                 f"nothing is recorded for {where}; run `autotune tune 4096x4096x4096`, "
                 "without a GPU with `--device replay:h100`"
             )
-        return Selection(recorded, (), len(recorded) == 1, device)
+        return Selection(recorded, (), len(recorded) == 1)
     records: dict[TuningRecord, None] = {}
     answers: list[Answer] = []
     for shape in shapes:
@@ -103,8 +85,7 @@ def selected(
                 raise NotFoundError(f"{shape}: the {family} family was not tuned alone{where}")
             answers.append(_answer(shape, resolved, store, option, len(shapes) == 1))
     single = len(shapes) == 1 and len(records) == 1 and ".." not in shapes[0]
-    spans = tuple(Span.parse(shape) for shape in shapes if ".." in shape)
-    return Selection(tuple(records), tuple(answers), single, device, spans)
+    return Selection(tuple(records), tuple(answers), single)
 
 
 def _device(device: str | None, *, wanted: bool) -> Device | None:
@@ -156,11 +137,6 @@ def matching(shape: str, records: Iterable[TuningRecord]) -> Iterator[TuningReco
         return (record for record in gemms if _inside(record.problem, span))
     problem = problem_of(shape.strip())
     return (record for record in gemms if record.problem == problem)
-
-
-def _covers(span: Span, tuned: Range) -> bool:
-    ends = (sized(tuned.problem, tuned.dimension, size) for size in (tuned.low, tuned.high))
-    return tuned.dimension == span.dimension and all(_inside(end, span) for end in ends)
 
 
 def _inside(problem: Problem, span: Span) -> bool:

@@ -9,9 +9,8 @@ from statistics import geometric_mean
 
 from autotune.lookup.answer import Answer
 from autotune.measure import targets
-from autotune.records import Store, TuningRecord
+from autotune.records import TuningRecord
 from autotune.records.inventory import change, stale_change
-from autotune.records.ranges import Range
 from autotune.report.pages import page
 from autotune.report.pages.figures import COLOURS, VENDOR, Figure, axis, figure, scatter, text
 from autotune.report.pages.page import Section, count, ratio
@@ -67,17 +66,6 @@ def answer_row(answer: Answer) -> OverviewRow:
         time_us=time_us,
         expected_loss=answer.expected_loss,
     )
-
-
-def range_row(tuned: Range) -> dict[str, object]:
-    """A tuned range: its text, and the sizes that serve it."""
-    return {
-        "range": str(tuned),
-        "device": tuned.device.name,
-        "evidence": tuned.evidence,
-        "objective": str(tuned.objective),
-        "points": [getattr(point, tuned.dimension) for point in tuned.points],
-    }
 
 
 ROW, NARROW, MANY = (20, 12), (15, 10), 60
@@ -147,10 +135,9 @@ COLUMNS = (
 
 @dataclass(frozen=True)
 class Overview:
-    """Several problems: a row for each, and tuned ranges."""
+    """Several problems: a row for each."""
 
     rows: tuple[OverviewRow, ...]
-    ranges: tuple[dict[str, object], ...]
 
     @property
     def summary(self) -> str:
@@ -197,7 +184,7 @@ class Overview:
         return figures
 
 
-def overview_of(selection: Selection, store: Store) -> Overview:
+def overview_of(selection: Selection) -> Overview:
     """The overview of the selected records and answers, beside what this machine measures with."""
     today, now = targets.here(), datetime.now(timezone.utc)
     rows = [
@@ -211,7 +198,6 @@ def overview_of(selection: Selection, store: Store) -> Overview:
     ]
     return Overview(
         tuple(rows),
-        tuple(map(range_row, selection.ranges(store))),
     )
 
 
@@ -243,24 +229,3 @@ def _sections(overview: Overview) -> Iterator[Section]:
         content = page.plot("vendor", description, caption, "free")
         yield Section("vendor", "Against the vendor's library", content)
     yield Section("problems", "Problems", '<div id="table-problems"></div>')
-    if overview.ranges:
-        yield Section("ranges", "Ranges", _ranges(overview))
-
-
-def _ranges(overview: Overview) -> str:
-    rows = [
-        (
-            row["range"],
-            row["device"],
-            row["evidence"],
-            ", ".join(map(str, points)) if isinstance(points := row["points"], list) else "",
-        )
-        for row in overview.ranges
-    ]
-    headings: dict[str, page.Kind] = {
-        "range": "word",
-        "device": "word",
-        "evidence": "word",
-        "tuned at": "prose",
-    }
-    return page.table(headings, rows, "Tuned ranges")

@@ -19,8 +19,7 @@ from support.sample_records import H100
 from support.sample_subject import TRIALS, by_hand, searched, user_kernel
 
 from autotune.problem import Problem
-from autotune.records import Record, Store, ranges
-from autotune.records.ranges import Range, Segment
+from autotune.records import Record, Store
 from autotune.report.pages.page import plotly_js
 
 SHAPE = PROBLEM.shape
@@ -116,21 +115,6 @@ def test_range_takes_the_sizes_inside(cache: Path, capsys: pytest.CaptureFixture
         measured(cache, Problem(m, 256, 256))
     listed = data_of(capsys, "100..200x256x256")["rows"]
     assert [row["title"] for row in listed] == ["128x256x256:f32:nn"]
-
-
-def test_report_of_a_range_lists_tuned_ranges_inside_it(
-    cache: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    for m in (64, 128, 256):
-        measured(cache, Problem(m, 256, 256))
-    for low, high in ((1, 64), (1, 256)):
-        segment = Segment(low, high, high)
-        tuned = Range(H100, Problem(high, 256, 256), "m", (segment,))
-        ranges.save(cache, tuned)
-    assert [row["range"] for row in data_of(capsys, "1..128x256x256")["ranges"]] == [
-        "1..64x256x256:f32:nn"
-    ]
-    assert len(data_of(capsys)["ranges"]) == 2
 
 
 def test_record_without_trials_has_no_rows_and_says_so(

@@ -45,7 +45,7 @@ def row(title: str, hot: float | None) -> OverviewRow:
 
 
 def overview_text(*rows: OverviewRow) -> str:
-    return Overview(rows, ()).page()
+    return Overview(rows).page()
 
 
 def accepted(figure: figures.Figure) -> None:

@@ -134,18 +134,7 @@ def test_overview_page_draws_every_picture(tmp_path: Path) -> None:
     assert isinstance(base, Record)
     records = [replace(base, problem=Problem(m, 256, 256)) for m in (64, 128, 256)]
     rows = [overview.record_row(record, stale=NASTY, now=NOW) for record in records]
-    data = Overview(
-        tuple(rows),
-        (
-            {
-                "range": NASTY,
-                "device": "d",
-                "evidence": "measured",
-                "points": [1],
-                "expected_loss": 0.1,
-            },
-        ),
-    )
+    data = Overview(tuple(rows))
     write(tmp_path / "page.html", data.page())
     with opened(tmp_path / "page.html", width=400) as shown:
         shown.draw_everything()

@@ -19,7 +19,7 @@ from autotune.report.pages.page import write
 def overview() -> str:
     record = by_hand().record
     row = record_row(record, stale=None, now=NOW)
-    return Overview((row,), ()).page()
+    return Overview((row,)).page()
 
 
 PAGES: dict[str, Callable[[], str]] = {
