@@ -9,11 +9,9 @@ from dataclasses import dataclass
 from autotune.device import Device
 from autotune.errors import MissingError, NotFoundError
 from autotune.families import registry
-from autotune.lookup.answer import Answer, untuned_card
-from autotune.lookup.lookup import lookup
+from autotune.lookup.answer import untuned_card
 from autotune.measure import targets
 from autotune.measure.devices import spelled
-from autotune.model.space import unserved
 from autotune.problem import Problem, problem_of
 from autotune.problem.arguments import Span, sized
 from autotune.records import (
@@ -32,16 +30,14 @@ _SHAPE = re.compile(r"\s*[-\d]")
 
 @dataclass(frozen=True)
 class Selection:
-    """The records to report, and the answers for problems without one.
+    """The records to report.
 
     Attributes:
-        records: at least one, unless there are answers.
-        answers: look-ups of the problems that were asked for and are not tuned.
+        records: at least one.
         single: whether it is one problem or kernel: the one asked for, or the only one recorded.
     """
 
     records: tuple[TuningRecord, ...]
-    answers: tuple[Answer, ...]
     single: bool
 
 
@@ -51,8 +47,7 @@ def selected(
     """The records of problems, ranges of problems and kernels; of everything without `shapes`.
 
     Without a device it is the GPU of this machine, and where there is none the devices of the
-    store. A single problem has to be tuned; of several, look-ups serve those that are not. With a
-    family it is the records of searches that were asked for it alone.
+    store. With a family it is the records of searches that were asked for it alone.
 
     Raises:
         NotFoundError: if nothing is recorded for what was asked.
@@ -73,9 +68,8 @@ def selected(
                 f"nothing is recorded for {where}; run `autotune tune 4096x4096x4096`, "
                 "without a GPU with `--device replay:h100`"
             )
-        return Selection(recorded, (), len(recorded) == 1)
+        return Selection(recorded, len(recorded) == 1)
     records: dict[TuningRecord, None] = {}
-    answers: list[Answer] = []
     for shape in shapes:
         matches = tuple(matching(shape, recorded))
         records |= dict.fromkeys(matches)
@@ -83,9 +77,9 @@ def selected(
             if family is not None:
                 where = "" if resolved is None else f" on {resolved.name}"
                 raise NotFoundError(f"{shape}: the {family} family was not tuned alone{where}")
-            answers.append(_answer(shape, resolved, store, option, len(shapes) == 1))
+            raise NotFoundError(_missing(shape, resolved, store, option))
     single = len(shapes) == 1 and len(records) == 1 and ".." not in shapes[0]
-    return Selection(tuple(records), tuple(answers), single)
+    return Selection(tuple(records), single)
 
 
 def _device(device: str | None, *, wanted: bool) -> Device | None:
@@ -145,20 +139,14 @@ def _inside(problem: Problem, span: Span) -> bool:
     return alike and span.low <= size <= span.high
 
 
-def _answer(shape: str, device: Device | None, store: Store, option: str, single: bool) -> Answer:
-    """The look-up of a problem that is not tuned; `option` is the `--device` that was given."""
+def _missing(shape: str, device: Device | None, store: Store, option: str) -> str:
+    """Why nothing is recorded of a word, with the command that mends it; `option` is the `--device`
+    that was given."""
     where = f"in {store.root}" if device is None else f"on {device.name}"
     if not _SHAPE.match(shape):
-        raise NotFoundError(f"no kernel {shape!r} is recorded {where}; see `autotune cache list`")
+        return f"no kernel {shape!r} is recorded {where}; see `autotune cache list`"
     if ".." in shape:
-        raise NotFoundError(
-            f"no size of {shape} is recorded {where}; run `autotune tune {shape}{option}`"
-        )
+        return f"no size of {shape} is recorded {where}; run `autotune tune {shape}{option}`"
+    hint = option or (" --device NAME" if device is None else "")
     problem = problem_of(shape.strip())
-    if single or device is None:
-        hint = option or (" --device NAME" if device is None else "")
-        raise NotFoundError(f"{problem} is not tuned {where}; run `autotune tune {problem}{hint}`")
-    answer = lookup(problem, device, store)
-    if answer is None:
-        raise NotFoundError(f"{unserved(problem, device)}; leave it out")
-    return answer
+    return f"{problem} is not tuned {where}; run `autotune tune {problem}{hint}`"

@@ -7,7 +7,6 @@ from dataclasses import asdict, dataclass
 from datetime import datetime, timezone
 from statistics import geometric_mean
 
-from autotune.lookup.answer import Answer
 from autotune.measure import targets
 from autotune.records import TuningRecord
 from autotune.records.inventory import change, stale_change
@@ -16,7 +15,6 @@ from autotune.report.pages.figures import COLOURS, VENDOR, Figure, axis, figure,
 from autotune.report.pages.page import Section, count, ratio
 from autotune.report.pages.record import Result, result_fields
 from autotune.report.selection import Selection
-from autotune.roofline import least_hot_seconds
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -24,16 +22,14 @@ class OverviewRow(Result):
     """A problem or a call of a user kernel among others.
 
     Attributes:
-        how: `tuned`, `interrupted`, or as in `lookup.Answer` where it is neither.
-        time_us: hot time; None if unknown.
-        expected_loss: against full tuning, 0.05 for 5 %; 0 if tuned, None if unknown.
-        trials: trials of the last tuning run; None if it was not tuned.
+        how: `tuned`, `interrupted` or `predicted`.
+        time_us: hot time.
+        trials: trials of the last tuning run.
     """
 
     how: str
-    time_us: float | None
-    expected_loss: float | None
-    trials: int | None = None
+    time_us: float
+    trials: int
 
 
 def record_row(
@@ -46,25 +42,7 @@ def record_row(
         **result_fields(record, stale=stale, now=now, changed=changed),
         how="predicted" if predicted else ended,
         time_us=record.best.measurement.time_us,
-        expected_loss=None if predicted else 0.0,
         trials=record.provenance.trials,
-    )
-
-
-def answer_row(answer: Answer) -> OverviewRow:
-    """The row of a problem that was not tuned, from its look-up."""
-    time_us, problem = answer.time_us, answer.problem
-    least_us = least_hot_seconds(problem, answer.device) * 1e6
-    return OverviewRow(
-        title=str(problem),
-        device=answer.device.name,
-        evidence=answer.evidence,
-        family=answer.config.family,
-        tflops=None if time_us is None else problem.speed(time_us) / 1e12,
-        roofline_share=None if time_us is None else least_us / time_us,
-        how=answer.how,
-        time_us=time_us,
-        expected_loss=answer.expected_loss,
     )
 
 
@@ -125,7 +103,6 @@ COLUMNS = (
     ("of the roofline, cold", "cold_roofline_share", "percent"),
     ("over vendor, hot", "over_hot", "ratio"),
     ("over vendor, cold", "over_cold", "ratio"),
-    ("expected loss", "expected_loss", "percent"),
     ("trials", "trials", "number"),
     ("age", "age", "text"),
     ("changed", "changed", "text"),
@@ -142,9 +119,8 @@ class Overview:
     @property
     def summary(self) -> str:
         """The counts of problems and their devices, in one line of ASCII."""
-        tuned = sum(row.trials is not None for row in self.rows)
         devices = ", ".join(dict.fromkeys(row.device for row in self.rows))
-        return f"{_problems(self.rows)} ({tuned} tuned) on {devices}"
+        return f"{_problems(self.rows)} on {devices}"
 
     def to_json(self) -> dict[str, object]:
         """The page's content as JSON values: times in microseconds, shares and losses as
@@ -185,19 +161,15 @@ class Overview:
 
 
 def overview_of(selection: Selection) -> Overview:
-    """The overview of the selected records and answers, beside what this machine measures with."""
+    """The overview of the selected records, beside what this machine measures with."""
     today, now = targets.here(), datetime.now(timezone.utc)
-    rows = [
-        *(
+    return Overview(
+        tuple(
             record_row(
                 record, stale=stale_change(record, today), now=now, changed=change(record, today)
             )
             for record in selection.records
-        ),
-        *map(answer_row, selection.answers),
-    ]
-    return Overview(
-        tuple(rows),
+        )
     )
 
 
@@ -207,11 +179,10 @@ def _problems(rows: Sequence[OverviewRow]) -> str:
 
 def _facts(overview: Overview) -> Iterator[tuple[str, str, str]]:
     rows = overview.rows
-    tuned = [row for row in rows if row.trials is not None]
     devices = {row.device for row in rows}
     where = "on 1 device" if len(devices) == 1 else f"on {len(devices)} devices"
     yield "problems", count(len(rows)), where
-    yield "tuned", count(len(tuned)), f"{count(sum(row.trials or 0 for row in tuned))} trials"
+    yield "trials", count(sum(row.trials for row in rows)), ""
     for name, values in (
         ("hot", [row.over_hot for row in rows if row.over_hot]),
         ("cold", [row.over_cold for row in rows if row.over_cold]),

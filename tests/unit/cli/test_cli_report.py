@@ -107,7 +107,7 @@ def test_everything_in_the_cache_is_an_overview(
         *(f"{m}x256x256:f32:nn" for m in (64, 128, 256)),
         "saxpy(float32[1000], int32=1000)",
     ]
-    assert printed(capsys, "report").endswith("4 problems (4 tuned) on NVIDIA H100 80GB HBM3\n")
+    assert printed(capsys, "report").endswith("4 problems on NVIDIA H100 80GB HBM3\n")
 
 
 def test_range_takes_the_sizes_inside(cache: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -126,14 +126,10 @@ def test_record_without_trials_has_no_rows_and_says_so(
     assert "the record has its best 2 entries of 6 trials only" in data["note"]
 
 
-def test_untuned_among_several_is_looked_up(
-    cache: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_untuned_among_several_is_an_error(cache: Path, capsys: pytest.CaptureFixture[str]) -> None:
     measured(cache, PROBLEM)
-    data = data_of(capsys, SHAPE, "512x512x512", "--device", "h100")
-    tuned, looked_up = data["rows"]
-    assert (tuned["how"], tuned["expected_loss"]) == ("tuned", 0.0)
-    assert looked_up["how"] in ("nearest", "predicted")
+    line = refused(capsys, 3, SHAPE, "512x512x512", "--device", "h100")
+    assert "run `autotune tune 512x512x512:f32:nn --device h100`" in line
 
 
 def test_user_kernel_is_found_by_its_name(cache: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -39,7 +39,6 @@ def row(title: str, hot: float | None) -> OverviewRow:
         age="1 d ago",
         how="tuned",
         time_us=1.0,
-        expected_loss=0.0,
         trials=30,
     )
 
