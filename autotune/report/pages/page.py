@@ -10,6 +10,7 @@ from __future__ import annotations
 import html
 import json
 import math
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
@@ -169,7 +170,8 @@ def plotly_js() -> str:
         raise MissingError(
             f"pages need plotly, which is not installed{reason}: {INSTALL}"
         ) from None
-    if _version(version) < OLDEST_PLOTLY:
+    numbers = tuple(map(int, re.findall(r"\d+", version)[:3]))
+    if numbers < OLDEST_PLOTLY:
         oldest = ".".join(map(str, OLDEST_PLOTLY))
         raise MissingError(
             f"plotly {version} is installed; pages need {oldest} or newer: {INSTALL}"
@@ -184,15 +186,6 @@ def write(path: Path, text: str) -> None:
         AutotuneError: if it cannot be written, or something else than a page is there.
     """
     output.write(path, text.encode("utf-8"), PAGE)
-
-
-def _version(text: str) -> tuple[int, ...]:
-    """The numbers at the start of a version, such as (7, 1, 0) of `7.1.0rc1`."""
-    numbers: list[int] = []
-    for part in text.split(".")[:3]:
-        digits = part[: len(part) - len(part.lstrip("0123456789"))]
-        numbers.append(int(digits or 0))
-    return tuple(numbers)
 
 
 def time_us(microseconds: float | None) -> str:
