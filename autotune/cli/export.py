@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from dataclasses import asdict
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -195,4 +196,4 @@ def report(
         if open_page:
             pages.open_page(path)
     if json:
-        show_json(data.to_json())
+        show_json(asdict(data))

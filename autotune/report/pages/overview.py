@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from datetime import datetime, timezone
 from statistics import geometric_mean
 
@@ -121,11 +121,6 @@ class Overview:
         """The counts of problems and their devices, in one line of ASCII."""
         devices = ", ".join(dict.fromkeys(row.device for row in self.rows))
         return f"{_problems(self.rows)} on {devices}"
-
-    def to_json(self) -> dict[str, object]:
-        """The page's content as JSON values: times in microseconds, shares and losses as
-        fractions."""
-        return asdict(self)
 
     def page(self) -> str:
         """The text of the page.

@@ -258,11 +258,6 @@ class Analysis:
         time = f"{top.time_us:.2f} us{speed}{over}, {top.evidence}"
         return f"{top.title} on {top.device}: {time}; {shown}"
 
-    def to_json(self) -> dict[str, object]:
-        """The page's content as JSON values: times in microseconds, shares and losses as
-        fractions."""
-        return asdict(self)
-
     def page(self) -> str:
         """The text of the page.
 

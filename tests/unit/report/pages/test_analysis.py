@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from dataclasses import replace
+from dataclasses import asdict, replace
 from datetime import datetime, timedelta, timezone
 from pathlib import Path
 
@@ -292,7 +292,7 @@ def test_whole_analysis_is_json(kind: str, tmp_path: Path) -> None:
         "kernel": subject_of(user_kernel(), tmp_path),
     }
     data = analysis(subjects[kind])
-    text = json.dumps(data.to_json(), allow_nan=False)
+    text = json.dumps(asdict(data), allow_nan=False)
     assert json.loads(text)["headline"]["title"] == subjects[kind].record.title
     assert data.summary.isascii()
     assert (data.roofline is None) == (kind == "kernel")
