@@ -38,7 +38,7 @@ from autotune.report.pages.search import (
 )
 from autotune.report.record import difference
 from autotune.report.selection import Selection
-from autotune.report.trials import Subject, TrialTable, subject_of, trial_table
+from autotune.report.trials import Subject, TrialTable, subject_of, table_of
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -322,7 +322,7 @@ def analysed(subject: Subject, headline: Headline) -> Analysis:
         costs=parameter_costs(subject),
         residency=residency(subject),
         leaders=leaders(subject),
-        trials=trial_table(subject),
+        trials=table_of([row.trial for row in subject.trials], subject.problem),
     )
 
 

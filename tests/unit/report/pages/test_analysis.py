@@ -21,7 +21,7 @@ from autotune.occupancy import occupancy as resident_blocks
 from autotune.problem import Problem
 from autotune.records import Record, Store
 from autotune.records.kernel_record import NOT_VERIFIED
-from autotune.report import since, trials
+from autotune.report import since
 from autotune.report.explanation import why_it_won
 from autotune.report.pages import occupancy, parameters, roofline, search
 from autotune.report.pages.record import headline, leaders, roofline_share
@@ -168,7 +168,7 @@ def test_device_without_occupancy_rules_has_no_curves() -> None:
 
 
 def test_table_has_a_row_for_each_trial() -> None:
-    table = trials.trial_table(by_hand())
+    table = analysis(by_hand()).trials
     names = [column.name for column in table.columns]
     rows = [dict(zip(names, row, strict=True)) for row in table.rows]
     assert [row["time_us"] for row in rows] == [20.0, 16.0, 12.0, 10.0, None, 11.0]
