@@ -310,7 +310,6 @@ def occupancy(
 
 
 def _clustered(device: SmLimits, alone: Occupancy, cluster: int) -> Occupancy:
-    """The occupancy of blocks in clusters, from that of the same blocks on their own."""
     if not isinstance(device, Device):
         raise UsageError(
             f"clusters of {cluster} blocks lie in the GPCs of a card, and {device.name} names "

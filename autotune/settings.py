@@ -313,7 +313,6 @@ def cache_place() -> Path:
 
 
 def _user_cache_dir() -> Path:
-    """The cache directory of a user who has chosen none."""
     import tempfile
 
     import platformdirs

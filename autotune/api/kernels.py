@@ -299,7 +299,6 @@ class TunedCall:
 
 
 def _limited(search: Search, began: float) -> Search:
-    """The search with its limits, from `began` on, and the user's score."""
     if search.quick:
         search = replace(search, effort="default", trials=search.trials or QUICK_TRIALS)
     elif search.seconds is not None and search.trials is None:
@@ -379,7 +378,6 @@ def _measured(
 def _runner(
     tunable: KernelTunable, device: DeviceLike, limit: float
 ) -> Iterator[tuple[KernelRunner, Device]]:
-    """A runner whose process starts, without arrays yet, and its GPU."""
     index, resolved = targets.measuring(device, str(tunable))
     from autotune.user_kernels import bench
 

@@ -159,7 +159,7 @@ def _turn(end: float | None, waiting: int) -> float | None:
 
 
 def _between(span: Span) -> list[int]:
-    """The sizes between the ends, no two an octave or more apart."""
+    """The sizes between the ends, so that no two are more than an octave apart."""
     sizes, size = list[int](), span.low
     while span.high > OCTAVE * size:
         size = max(probe for probe in span.probes if probe <= OCTAVE * size)

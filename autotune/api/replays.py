@@ -78,7 +78,6 @@ class RecordedTunable(KernelTunable):
         return Candidates((), self.recorded, {})
 
     def _launch(self, config: Config) -> None:
-        """None: without a source nothing can be launched."""
         del config
 
 

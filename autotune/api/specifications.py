@@ -100,7 +100,6 @@ def _require(path: Path, keywords: Mapping[str, object], *names: str) -> None:
 
 
 def _run(path: Path) -> dict[str, Any]:
-    """The variables of a Python file, which may import what lies beside it."""
     if not path.is_file():
         raise UsageError(f"{path} is not a file; give a Python file with {NAME}")
     file = path.resolve()

@@ -139,7 +139,7 @@ def _list_records(shapes: Sequence[str], device: str | None, json: bool) -> None
     ]
     rows = listing.record_rows(records, targets.here())
     if json:
-        show_json({"records": listing.records_json(rows)})
+        show_json({"records": [asdict(row) for row in rows]})
     elif rows:
         show(listing.record_table(rows))
     elif shapes:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from dataclasses import asdict
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -22,7 +23,6 @@ from autotune.cli.options import (
     objective_option,
     refuse,
     shape_argument,
-    show_csv,
     show_json,
 )
 from autotune.errors import UsageError
@@ -163,9 +163,6 @@ def _call(library: KernelLibrary, kernel: ExportedKernel) -> dict[str, str]:
     help="The page.  [default: report.html]",
 )
 @click.option("--open", "open_page", is_flag=True, help="Open the page in a browser.")
-@click.option(
-    "--csv", "csv_rows", is_flag=True, help="Print the trials, or of several shapes a row each."
-)
 @json_option
 def report(
     shapes: tuple[str, ...],
@@ -173,38 +170,30 @@ def report(
     family: str | None,
     out: Path | None,
     open_page: bool,
-    csv_rows: bool,
     json: bool,
 ) -> None:
     """Write an offline page of pictures: why a kernel won, or how several shapes fare.
 
     One shape or user kernel shows its search, roofline, parameters, occupancy, leaders and
-    trials; several show an overview. --json and --csv print the data instead, without plotly, and
-    write a page only with --out. Exit status 3 if nothing is recorded.
+    trials; several show an overview. --json prints the data instead, without plotly, and writes a
+    page only with --out. Exit status 3 if nothing is recorded.
     """
     from autotune import settings
     from autotune.records import Store
     from autotune.report import pages
     from autotune.report.selection import selected
 
-    if json and csv_rows:
-        raise UsageError("standard output takes --json or --csv, not both")
-    printed = json or csv_rows
-    if open_page and printed and out is None:
-        raise UsageError("--json and --csv write no page to open; give --out")
+    if open_page and json and out is None:
+        raise UsageError("--json writes no page to open; give --out")
     store = Store(settings.cache_dir())
     selection = selected(shapes, device, store, family)
     data = pages.analysed(selection, store)
-    if out is not None or not printed:
+    if out is not None or not json:
         path = out or Path("report.html")
         pages.write_page(path, data)
-        if not printed:
+        if not json:
             print(f"{path}: {data.summary}")
         if open_page:
             pages.open_page(path)
-    if csv_rows:
-        if data.note:
-            click.echo(f"warning: {data.note}", err=True)
-        show_csv(*data.table)
     if json:
-        show_json(data.to_json())
+        show_json(asdict(data))

@@ -27,15 +27,12 @@ from autotune.cli.options import (
     show_csv,
     show_json,
 )
-from autotune.cuda.program import CompileFailure
 from autotune.errors import UsageError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from autotune.device import Device
-    from autotune.families.config import Config, Value
-    from autotune.families.plan import Resources
+    from autotune.families.config import Value
     from autotune.lookup.answer import Answer
     from autotune.measure.objective import Objective
     from autotune.problem import Problem
@@ -70,12 +67,6 @@ TOP = 20
 @click.option("--why", is_flag=True, help="Say why it won, and of a CONFIG why it did not.")
 @click.option("--rules", is_flag=True, help="With --why: list every rule with its numbers.")
 @click.option(
-    "--compile",
-    "compiled",
-    is_flag=True,
-    help="With --why CONFIG: compile it for its registers, not estimate them.",
-)
-@click.option(
     "--trials", is_flag=True, help="Print its trials: times, resources, parameters, failures."
 )
 @click.option(
@@ -96,7 +87,6 @@ def best(
     batch_invariant: bool,
     why: bool,
     rules: bool,
-    compiled: bool,
     trials: bool,
     top: int | None,
     csv: bool,
@@ -109,7 +99,7 @@ def best(
     """
     from autotune.problem import problem_of
 
-    why, trials = why or rules or compiled or config is not None, trials or csv or top is not None
+    why, trials = why or rules or config is not None, trials or csv or top is not None
     if csv and json:
         raise UsageError("standard output takes --csv or --json, not both")
     if why and trials:
@@ -119,7 +109,7 @@ def best(
         refuse(asked, exact=exact, batch_invariant=batch_invariant, family=why and family)
     if names_kernel(shape):
         refuse("a user kernel", exact=exact, family=family, batch_invariant=batch_invariant)
-        refuse("a user kernel", rules=rules, compile=compiled)
+        refuse("a user kernel", rules=rules)
         if config is not None:
             raise UsageError("the rules are for shapes; a user kernel takes no CONFIG")
         _show_kernels(shape, device, why, trials, top, csv, json)
@@ -128,7 +118,7 @@ def best(
     if trials:
         _show_trials([_found(problem, device, family)], top, csv, json)
     elif why:
-        _show_why(problem, config, device, objective, rules, compiled, json)
+        _show_why(problem, config, device, objective, rules, json)
     else:
         recorded = exact or family is not None
         _show_best(problem, device, objective, recorded, family, batch_invariant, json)
@@ -169,7 +159,6 @@ def _show_why(
     device: str | None,
     objective: Objective,
     rules: bool,
-    compiled: bool,
     json: bool,
 ) -> None:
     from autotune.api import lookups
@@ -183,27 +172,10 @@ def _show_why(
     if text:
         config, added = explanation.completed(text, answer)
         variant = explanation.explain(config, answer)
-        if compiled and variant.fit is not None:
-            resources = _compiled(config, answer.problem, answer.device)
-            variant = explanation.explain(config, answer, resources)
     if json:
         show_json(explanation.to_json(answer, winner, variant))
     else:
         show(explanation.render(answer, winner, variant, added, rules=rules))
-
-
-def _compiled(config: Config, problem: Problem, device: Device) -> Resources:
-    from autotune import settings
-    from autotune.cuda import compiler
-    from autotune.errors import AutotuneError
-    from autotune.families import registry
-    from autotune.tuning.pipeline import resources_of
-
-    launch = registry.plan(config, problem).main
-    program = compiler.compile(launch.template, device.arch, cache=settings.cache_dir())
-    if isinstance(program, CompileFailure):
-        raise AutotuneError(f"{config} for {device.arch}: {program.reason}")
-    return resources_of(launch, program)
 
 
 # Its trials

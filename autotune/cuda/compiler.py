@@ -168,7 +168,6 @@ def _key(source: str, template: Template, target: str) -> str:
 def _outcome(
     template: Template, arch: str, cubin: bytes | None, log: str, symbol: str, key: str
 ) -> Program | CompileFailure:
-    """The program with the resources its log states, or why it does not count."""
     version = compiler_version(template.compiler)
     if cubin is None:
         return CompileFailure(template, arch, _first_error(log), log)

@@ -134,7 +134,6 @@ def _output(
 
 
 def _run(arguments: Sequence[str], folder: Path) -> tuple[bytes | None, str]:
-    """Runs nvcc in the folder of the source; returns what it makes, and its messages."""
     import subprocess
 
     nvcc = path()

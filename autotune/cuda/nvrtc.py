@@ -348,7 +348,6 @@ class Helpers:
         return None, "error: the compiler's process ended without a message, twice", ""
 
     def _asked(self, helper: Helper, request: Request) -> Output:
-        """The output of a helper, which then waits for the next request."""
         thread = threading.get_ident()
         self._busy[thread] = helper
         try:
@@ -367,7 +366,6 @@ class Helpers:
         return output
 
     def _waiting(self) -> Helper | None:
-        """A helper that waits for a request."""
         with suppress(IndexError):
             while (helper := self._idle.pop()).ended:
                 helper.stop()

@@ -251,7 +251,6 @@ def _reworded(message: str, data: object, name: str) -> str:
 
 
 def _at(data: Any, path: str) -> str:
-    """The value at a path such as `entries[0].config`, shortened."""
     try:
         for key, place in re.findall(_STEP, path.partition("[...]")[0]):
             data = data[key] if key else data[int(place)]

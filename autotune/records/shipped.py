@@ -90,7 +90,6 @@ def bundles() -> Iterator[Path]:
 
 
 def _folders() -> Iterator[Path]:
-    """The folders of a site, then that of the package."""
     for folder in settings.site_dirs():
         if folder.is_dir():
             yield folder

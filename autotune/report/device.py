@@ -77,7 +77,6 @@ def _facts(rows: Iterable[tuple[str, str]]) -> FittedTable:
 
 
 def _sources(device: Device) -> list[str]:
-    """The sources of a catalogue's device: a line for each, with what comes from it."""
     entry = next((entry for entry in entries().values() if entry.device == device), None)
     if entry is None:
         return []

@@ -58,7 +58,7 @@ class Fit:
 
     Attributes:
         resources: resources of an SM that a block takes.
-        source: where its registers come from: `recorded`, `compiled` or `estimated`.
+        source: where its registers come from: `recorded` or `estimated`.
         occupancy: the resident blocks and what limits them.
         tile: rows and columns of C that a block computes at a time.
         blocks: blocks of the main launch.
@@ -68,7 +68,7 @@ class Fit:
     """
 
     resources: Resources
-    source: Literal["recorded", "compiled", "estimated"]
+    source: Literal["recorded", "estimated"]
     occupancy: Occupancy
     tile: tuple[int, int]
     blocks: int
@@ -107,13 +107,12 @@ def least_us(problem: Problem, device: Device, objective: Objective = HOT) -> tu
     return seconds * 1e6, "the peak" if compute >= seconds else "the memory's bandwidth"
 
 
-def explain(config: Config, answer: Answer, compiled: Resources | None = None) -> Explanation:
+def explain(config: Config, answer: Answer) -> Explanation:
     """Explains a configuration of the problem and device of an answer.
 
     Args:
         config: the configuration, legal or not.
         answer: the answer to a look-up, whose record may hold the configuration.
-        compiled: its resources as compiled; None takes the record's or the family's estimate.
 
     Raises:
         ConfigError: if there is no such family, or it does not serve the problem's precision.
@@ -131,7 +130,7 @@ def explain(config: Config, answer: Answer, compiled: Resources | None = None) -
     entries = own.entries if own else ()
     entry = next((entry for entry in entries if entry.config == config), None)
     measured_us = entry.measurement.time_us if entry else None
-    fit = _fit(config, answer, compiled, entry.resources if entry else None)
+    fit = _fit(config, answer, entry.resources if entry else None)
     return Explanation(config, rejection, results, fit, measured_us)
 
 
@@ -162,7 +161,6 @@ def completed(text: str, answer: Answer) -> tuple[Config, Mapping[str, Value]]:
 
 
 def _fastest(stated: Config, problem: Problem, device: Device) -> dict[str, Value] | None:
-    """The parameters of the fastest legal configuration, by the cost model, with stated values."""
     legal = space.feasible(problem, device, stated.family).configs
     agreeing = [config for config in legal if set(stated.params) <= set(config.params)]
     ranked = cost.rank(space.spread(agreeing, SAMPLE), problem, device)
@@ -192,12 +190,10 @@ def _results(
     return (*results, *(RuleResult(rule.reason, "not reached", {}) for rule in rest))
 
 
-def _fit(
-    config: Config, answer: Answer, compiled: Resources | None, recorded: Resources | None
-) -> Fit:
+def _fit(config: Config, answer: Answer, recorded: Resources | None) -> Fit:
     problem, device = answer.problem, answer.device
     family = registry.serving(config.family, problem)
-    resources = compiled or recorded or family.estimate(config, problem, device)
+    resources = recorded or family.estimate(config, problem, device)
     work = family.work(config, problem)
     resident = resources.occupancy(device, work.cluster)
     predicted = cost.predict(config, problem, device, resources)
@@ -205,7 +201,7 @@ def _fit(
     rows, columns = work.tile
     return Fit(
         resources=resources,
-        source="compiled" if compiled else "recorded" if recorded else "estimated",
+        source="recorded" if recorded else "estimated",
         occupancy=resident,
         tile=work.tile,
         blocks=work.blocks,

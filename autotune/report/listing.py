@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from datetime import datetime, timezone
 
 from rich.console import Group, RenderableType
@@ -85,11 +85,6 @@ def record_table(rows: Sequence[RecordRow]) -> FittedTable:
             style=None if row.stale is None else "yellow",
         )
     return table
-
-
-def records_json(rows: Iterable[RecordRow]) -> list[dict[str, object]]:
-    """The rows as JSON data."""
-    return [asdict(row) for row in rows]
 
 
 def _row(record: TuningRecord, today: Origin, now: datetime) -> RecordRow:

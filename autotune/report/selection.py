@@ -9,11 +9,9 @@ from dataclasses import dataclass
 from autotune.device import Device
 from autotune.errors import MissingError, NotFoundError
 from autotune.families import registry
-from autotune.lookup.answer import Answer, untuned_card
-from autotune.lookup.lookup import lookup
-from autotune.measure import recording, targets
+from autotune.lookup.answer import untuned_card
+from autotune.measure import targets
 from autotune.measure.devices import spelled
-from autotune.model.space import unserved
 from autotune.problem import Problem, problem_of
 from autotune.problem.arguments import Span, sized
 from autotune.records import (
@@ -24,9 +22,7 @@ from autotune.records import (
     Store,
     TuningRecord,
     inventory,
-    ranges,
 )
-from autotune.records.ranges import Range
 from autotune.records.record import BEST_FIRST
 
 _SHAPE = re.compile(r"\s*[-\d]")
@@ -34,33 +30,15 @@ _SHAPE = re.compile(r"\s*[-\d]")
 
 @dataclass(frozen=True)
 class Selection:
-    """The records to report, and the answers for problems without one.
+    """The records to report.
 
     Attributes:
-        records: at least one, unless there are answers.
-        answers: look-ups of the problems that were asked for and are not tuned.
+        records: at least one.
         single: whether it is one problem or kernel: the one asked for, or the only one recorded.
-        device_option: the `--device` that was given.
-        spans: the ranges that were asked for; None if everything was.
     """
 
     records: tuple[TuningRecord, ...]
-    answers: tuple[Answer, ...]
     single: bool
-    device_option: str | None
-    spans: tuple[Span, ...] | None = None
-
-    def ranges(self, store: Store) -> tuple[Range, ...]:
-        """The tuned ranges of the records' devices, inside the ranges that were asked for; shipped
-        ones too if a device was given."""
-        devices = {record.device.slug: record.device for record in self.records}.values()
-        if self.device_option is not None:
-            tuned = [row for device in devices for row in Records(store).ranges(device)]
-        else:
-            tuned = [row for device in devices for row in ranges.load(store.root, device)]
-        if self.spans is None:
-            return tuple(tuned)
-        return tuple(row for row in tuned if any(_covers(span, row) for span in self.spans))
 
 
 def selected(
@@ -69,8 +47,7 @@ def selected(
     """The records of problems, ranges of problems and kernels; of everything without `shapes`.
 
     Without a device it is the GPU of this machine, and where there is none the devices of the
-    store. A single problem has to be tuned; of several, look-ups serve those that are not. With a
-    family it is the records of searches that were asked for it alone.
+    store. With a family it is the records of searches that were asked for it alone.
 
     Raises:
         NotFoundError: if nothing is recorded for what was asked.
@@ -91,9 +68,8 @@ def selected(
                 f"nothing is recorded for {where}; run `autotune tune 4096x4096x4096`, "
                 "without a GPU with `--device replay:h100`"
             )
-        return Selection(recorded, (), len(recorded) == 1, device)
+        return Selection(recorded, len(recorded) == 1)
     records: dict[TuningRecord, None] = {}
-    answers: list[Answer] = []
     for shape in shapes:
         matches = tuple(matching(shape, recorded))
         records |= dict.fromkeys(matches)
@@ -101,25 +77,9 @@ def selected(
             if family is not None:
                 where = "" if resolved is None else f" on {resolved.name}"
                 raise NotFoundError(f"{shape}: the {family} family was not tuned alone{where}")
-            answers.append(_answer(shape, resolved, store, option, len(shapes) == 1))
+            raise NotFoundError(_missing(shape, resolved, store, option))
     single = len(shapes) == 1 and len(records) == 1 and ".." not in shapes[0]
-    spans = tuple(Span.parse(shape) for shape in shapes if ".." in shape)
-    return Selection(tuple(records), tuple(answers), single, device, spans)
-
-
-def device_option(record: TuningRecord, given_option: str | None) -> str | None:
-    """The `--device` with which commands find a record here; None if they need none."""
-    if given_option is not None:
-        return given_option
-    if record.evidence == "replayed" and isinstance(record, Record):
-        for name, problems in recording.names().items():
-            if record.problem in problems:
-                return f"replay:{name}"
-    try:
-        here = targets.resolve()
-    except MissingError:
-        return record.device.name
-    return None if here.slug == record.device.slug else record.device.name
+    return Selection(tuple(records), single)
 
 
 def _device(device: str | None, *, wanted: bool) -> Device | None:
@@ -173,31 +133,20 @@ def matching(shape: str, records: Iterable[TuningRecord]) -> Iterator[TuningReco
     return (record for record in gemms if record.problem == problem)
 
 
-def _covers(span: Span, tuned: Range) -> bool:
-    ends = (sized(tuned.problem, tuned.dimension, size) for size in (tuned.low, tuned.high))
-    return tuned.dimension == span.dimension and all(_inside(end, span) for end in ends)
-
-
 def _inside(problem: Problem, span: Span) -> bool:
     size = int(getattr(problem, span.dimension))
     alike = sized(problem, span.dimension, span.high) == span.problem
     return alike and span.low <= size <= span.high
 
 
-def _answer(shape: str, device: Device | None, store: Store, option: str, single: bool) -> Answer:
-    """The look-up of a problem that is not tuned; `option` is the `--device` that was given."""
+def _missing(shape: str, device: Device | None, store: Store, option: str) -> str:
+    """Why nothing is recorded of a word, with the command that mends it; `option` is the `--device`
+    that was given."""
     where = f"in {store.root}" if device is None else f"on {device.name}"
     if not _SHAPE.match(shape):
-        raise NotFoundError(f"no kernel {shape!r} is recorded {where}; see `autotune cache list`")
+        return f"no kernel {shape!r} is recorded {where}; see `autotune cache list`"
     if ".." in shape:
-        raise NotFoundError(
-            f"no size of {shape} is recorded {where}; run `autotune tune {shape}{option}`"
-        )
+        return f"no size of {shape} is recorded {where}; run `autotune tune {shape}{option}`"
+    hint = option or (" --device NAME" if device is None else "")
     problem = problem_of(shape.strip())
-    if single or device is None:
-        hint = option or (" --device NAME" if device is None else "")
-        raise NotFoundError(f"{problem} is not tuned {where}; run `autotune tune {problem}{hint}`")
-    answer = lookup(problem, device, store)
-    if answer is None:
-        raise NotFoundError(f"{unserved(problem, device)}; leave it out")
-    return answer
+    return f"{problem} is not tuned {where}; run `autotune tune {problem}{hint}`"

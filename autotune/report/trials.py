@@ -222,13 +222,9 @@ _TIMES = ("time_us", "spread_us", "cold_us")
 _RESOURCES = ("threads", "registers", "shared", "local")
 
 
-def trial_table(subject: Subject) -> TrialTable:
-    """Every trial with its time, its resources and the parameters of all families side by side."""
-    return table_of([row.trial for row in subject.trials], subject.problem)
-
-
 def table_of(trials: Sequence[Trial], problem: Problem | None) -> TrialTable:
-    """The table of trials of a problem, or of a user kernel, which has no known operations."""
+    """Every trial of a problem, or of a user kernel, which has no known operations: its time, its
+    resources and the parameters of all families side by side."""
     names = tuple(dict.fromkeys(name for trial in trials for name in trial.config.values))
     words = {
         name for trial in trials for name, value in trial.config.params if isinstance(value, str)

@@ -197,7 +197,6 @@ class KernelBench(BaseBench):
         return self._guarded(prepared)
 
     def _bound(self, candidate: Candidate) -> tuple[Run, list[Piece]]:
-        """The run of a candidate, and its scratch memory."""
         memory, pieces = self._scratch.located(candidate.plan)
         values = {piece.word: piece.offset for piece in pieces}
         run = self._session.bind(candidate, self._constants)({**self._values, **values})
@@ -216,7 +215,6 @@ class KernelBench(BaseBench):
         self._scratch.restore(pieces)
 
     def _agreements(self) -> list[Agreement | None] | Failure:
-        """The agreement of each array after a run, or the first failure."""
         if not self._verified:
             return []
         if self._comparison is not None:

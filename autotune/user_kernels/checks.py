@@ -158,7 +158,6 @@ def _check_type(where: str, value: object, parameter: ParameterType, wanted: str
 def _answer(
     kernel: UserKernel, config: Config, arch: str, places: Places, names: Sequence[str]
 ) -> str:
-    """The compiler's messages about the parameters of an instance, and about variables."""
     template, (folder, folders) = kernel.template(config), places
     variables = "".join(
         _VARIABLE_QUERY.format(place=place, name=name) for place, name in enumerate(names)

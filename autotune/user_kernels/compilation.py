@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import functools
 import re
-import warnings
 from collections.abc import Callable, Collection, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
@@ -96,12 +95,11 @@ def with_compiler(kernel: UserKernel, arch: str) -> UserKernel:
         return kernel
     if _failure(host, first, arch) is not None and not _HOST.search(failure.log):
         return kernel
-    warnings.warn(f"{kernel.name} is compiled by {version}; NVRTC: {failure.reason}", stacklevel=1)
+    settings.warn_once(f"{kernel.name} is compiled by {version}; NVRTC: {failure.reason}")
     return host
 
 
 def _failure(kernel: UserKernel, config: Config, arch: str) -> CompileFailure | None:
-    """Why a configuration does not compile; None if it does."""
     with compiling(kernel) as (compile, _):
         for place, step in enumerate(kernel.steps):
             outcome = compile(kernel.template(config, place), arch)

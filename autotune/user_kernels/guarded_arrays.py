@@ -131,7 +131,6 @@ class GuardedArray:
             self._session.copy(int(self.memory), int(self._initial), self.bytes)
 
     def _write(self, address: int) -> None:
-        """Enqueues the upload of the initial content, with guards."""
         self._session.fill(address, PATTERN, GUARD, 1)
         self._session.upload(address + GUARD, self.buffer.before)
         self._session.fill(address + self.end, PATTERN, self.bytes - self.end, 1)
@@ -157,7 +156,6 @@ class GuardedArray:
 
     @cached_property
     def _image(self) -> NDArray[np.uint8]:
-        """Host memory for the array with its guards."""
         return np.empty(self.bytes, np.uint8)
 
     def _downloaded(self) -> NDArray[Any] | Failure:
@@ -216,7 +214,6 @@ class DeviceComparison:
             self._prepare(array, int(self._entries) + place * self._findings[0].nbytes)
 
     def _prepare(self, array: GuardedArray, entry: int) -> None:
-        """Uploads what an array is compared with, and makes the launches that do it."""
         buffer, expected = array.buffer, array.buffer.expected
         skipped = (0, 0) if expected is None and not buffer.free else (GUARD, array.end)
         copied = int(array.memory), array.keep_initial(), array.bytes
@@ -232,7 +229,6 @@ class DeviceComparison:
         self._session.synchronize()  # what is uploaded has to live until then
 
     def _add(self, template: Template, size: int, *arguments: int | float) -> None:
-        """Adds a launch on an array of `size` bytes."""
         if template not in self._kernels:
             program = program_of(template, self._session.device.arch, self._cache)
             types, shared = PARAMETERS[template.kernel], THREADS * FINDINGS.itemsize
@@ -251,7 +247,6 @@ class DeviceComparison:
 
 
 def _outcome(array: GuardedArray, findings: NDArray[Any]) -> Agreement | Failure | None:
-    """The comparison of an array, from the bytes that have changed and the errors."""
     changes, errors = findings
     expected = array.buffer.expected
     unknown = expected is not None and device_type(array.buffer) is None

@@ -355,7 +355,6 @@ def _unread(
 
 
 def _changed(arguments: Sequence[object], places: frozenset[int]) -> list[object]:
-    """The arguments with other contents in the arrays at `places`."""
     return [
         different(argument) if place in places and isinstance(argument, np.ndarray) else argument
         for place, argument in enumerate(arguments)

@@ -441,7 +441,6 @@ def _grouped(table: ConfigTable, names: Iterable[str]) -> tuple[NDArray[np.intp]
 
 
 def _rows(table: ConfigTable, rows: NDArray[np.intp], names: Collection[str]) -> Iterable[Any]:
-    """The values of some parameters in some rows."""
     columns = dict(zip(table.values, table.codes[rows].T, strict=True))
     values = [map(table.values[name].__getitem__, columns[name].tolist()) for name in names]
     return zip(*values, strict=True) if values else [()] * len(rows)

@@ -138,7 +138,6 @@ def _line(cells: list[str], widths: list[int]) -> str:
 
 
 def _rejections(rows: Sequence[KernelRow]) -> Iterator[str]:
-    """A line for each reason, with the first configuration rejected for it."""
     rejected = [(row.config, row.rejection) for row in rows if row.rejection]
     counts = Counter(rejection.reason for _, rejection in rejected)
     first = {

@@ -363,14 +363,12 @@ class KernelTunable(Tunable[KernelRecord]):
         return None if launch.source.size > LARGEST_SOURCE else launch
 
     def _whole(self, config: Config) -> KernelLaunch:
-        """All that launching a configuration takes."""
         kernel = self.kernel
         source, geometries = kernel.at(config).source, kernel.geometry(config)
         return KernelLaunch(source, self.call, geometries, kernel.recorded, self._own(config))
 
 
 def _refused(geometries: Sequence[Geometry], device: Device) -> Rejection | None:
-    """The first reason why a device cannot launch geometries."""
     return next(filter(None, (rejection(each, device) for each in geometries)), None)
 
 

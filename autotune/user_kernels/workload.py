@@ -278,7 +278,6 @@ def _expected(
     verify: Verification,
     results_of: ResultsOf | None,
 ) -> dict[int, ExpectedArray]:
-    """The arrays expected of a configuration, by position."""
     if results_of is None:
         return {place: each.expected for place, each in outputs.items() if each.expected}
     results = {place: each for place, each in enumerate(results_of(config)) if each is not None}
@@ -294,7 +293,6 @@ def _expected(
 
 
 def _refusal(check: Check, expected: list[Any], actual: list[Any]) -> str | None:
-    """Why the user's function refuses results."""
     try:
         agree = check(expected, actual)
     except AssertionError as error:

@@ -6,7 +6,13 @@ from pathlib import Path
 
 import pytest
 
+from autotune import settings
 from autotune.records import Store
+
+
+@pytest.fixture(autouse=True)
+def _forgotten_warnings() -> None:
+    settings.warn_once.cache_clear()
 
 
 @pytest.fixture

@@ -25,7 +25,7 @@ def analysed(selection: Selection, store: Store) -> Analysis | Overview:
 
     if selection.single:
         return record.analysis_of(selection, store)
-    return overview.overview_of(selection, store)
+    return overview.overview_of(selection)
 
 
 def write_page(path: Path, data: Analysis | Overview) -> None:

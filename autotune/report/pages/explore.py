@@ -81,7 +81,6 @@ def explorer(own: SmLimits | None = None) -> str:
 
 
 def _cards(own: SmLimits | None) -> dict[str, SmLimits]:
-    """The devices that the page offers, by key; `own` first if the catalogue lacks it."""
     listed: dict[str, SmLimits] = {key: entry.device for key, entry in entries().items()}
     listed |= {sm.name: sm for sm in SMS.values()}
     new = own is not None and own not in listed.values()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import html
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 Figure = dict[str, Any]
@@ -87,27 +87,3 @@ def config_text(config: str) -> str:
             lines.append("")
         lines[-1] += f" {pair}"
     return "<br>".join(text(line.strip()) for line in lines)
-
-
-SHARED = 40
-"""Texts of a trace from which they are kept once for all traces."""
-
-
-def shared_labels(figures: Mapping[str, Figure]) -> tuple[dict[str, Figure], list[str]]:
-    """The figures with long lists of texts replaced by `{"labels": numbers}`, and the texts.
-
-    The hover label of a trial is the same in several pictures.
-    """
-    numbers: dict[str, int] = {}
-
-    def compact(trace: dict[str, object]) -> dict[str, object]:
-        texts = trace.get("text")
-        if not isinstance(texts, list) or len(texts) < SHARED or trace["type"] != "scatter":
-            return trace
-        return trace | {"text": {"labels": [numbers.setdefault(t, len(numbers)) for t in texts]}}
-
-    compacted = {
-        name: figure | {"data": [compact(trace) for trace in figure["data"]]}
-        for name, figure in figures.items()
-    }
-    return compacted, list(numbers)

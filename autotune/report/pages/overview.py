@@ -1,28 +1,20 @@
-"""Several problems at a glance: against the vendor's library and over M."""
+"""Several problems at a glance, against the vendor's library."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import asdict, dataclass, replace
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from datetime import datetime, timezone
 from statistics import geometric_mean
-from typing import ClassVar
 
-from autotune.lookup.answer import Answer
 from autotune.measure import targets
-from autotune.problem import Problem
-from autotune.records import Record, Store, TuningRecord
+from autotune.records import TuningRecord
 from autotune.records.inventory import change, stale_change
-from autotune.records.ranges import Range
 from autotune.report.pages import page
 from autotune.report.pages.figures import COLOURS, VENDOR, Figure, axis, figure, scatter, text
-from autotune.report.pages.page import Section, count, escape, ratio
+from autotune.report.pages.page import Section, count, ratio
 from autotune.report.pages.record import Result, result_fields
 from autotune.report.selection import Selection
-from autotune.roofline import least_hot_seconds
-
-LEAST_POINTS = 3
-"""Sizes that a curve over M needs."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -30,26 +22,14 @@ class OverviewRow(Result):
     """A problem or a call of a user kernel among others.
 
     Attributes:
-        how: `tuned`, `interrupted`, or as in `lookup.Answer` where it is neither.
-        time_us: hot time; None if unknown.
-        expected_loss: against full tuning, 0.05 for 5 %; 0 if tuned, None if unknown.
-        trials: trials of the last tuning run; None if it was not tuned.
+        how: `tuned`, `interrupted` or `predicted`.
+        time_us: hot time.
+        trials: trials of the last tuning run.
     """
 
     how: str
-    time_us: float | None
-    expected_loss: float | None
-    trials: int | None = None
-
-
-@dataclass(frozen=True)
-class SizeCurve:
-    """The speed over M of problems that differ in nothing else, in TFLOP/s; None is unknown."""
-
-    name: str
-    sizes: tuple[int, ...]
-    tflops: tuple[float | None, ...]
-    vendor_tflops: tuple[float | None, ...]
+    time_us: float
+    trials: int
 
 
 def record_row(
@@ -62,62 +42,8 @@ def record_row(
         **result_fields(record, stale=stale, now=now, changed=changed),
         how="predicted" if predicted else ended,
         time_us=record.best.measurement.time_us,
-        expected_loss=None if predicted else 0.0,
         trials=record.provenance.trials,
     )
-
-
-def answer_row(answer: Answer) -> OverviewRow:
-    """The row of a problem that was not tuned, from its look-up."""
-    time_us, problem = answer.time_us, answer.problem
-    least_us = least_hot_seconds(problem, answer.device) * 1e6
-    return OverviewRow(
-        title=str(problem),
-        device=answer.device.name,
-        evidence=answer.evidence,
-        family=answer.config.family,
-        tflops=None if time_us is None else problem.speed(time_us) / 1e12,
-        roofline_share=None if time_us is None else least_us / time_us,
-        how=answer.how,
-        time_us=time_us,
-        expected_loss=answer.expected_loss,
-    )
-
-
-def size_curves(records: Iterable[TuningRecord]) -> tuple[SizeCurve, ...]:
-    """The curves over M of recorded problems that differ in M alone, at `LEAST_POINTS` or more."""
-    groups: dict[tuple[str, Problem], dict[int, Record]] = {}
-    for record in records:
-        if isinstance(record, Record):
-            kin = replace(record.problem, m=1)
-            groups.setdefault((record.device.name, kin), {})[record.problem.m] = record
-    return tuple(
-        _size_curve(kin, device, group)
-        for (device, kin), group in sorted(groups.items())
-        if len(group) >= LEAST_POINTS
-    )
-
-
-def _size_curve(kin: Problem, device: str, group: dict[int, Record]) -> SizeCurve:
-    sizes = tuple(sorted(group))
-    records = [group[size] for size in sizes]
-    name = f"Mx{str(kin).partition('x')[2]} on {device}"
-    ours = tuple(row.problem.speed(row.best.measurement.time_us) / 1e12 for row in records)
-    vendor = tuple(
-        row.problem.speed(row.baseline.time_us) / 1e12 if row.baseline else None for row in records
-    )
-    return SizeCurve(name, sizes, ours, vendor)
-
-
-def range_row(tuned: Range) -> dict[str, object]:
-    """A tuned range: its text, and the sizes that serve it."""
-    return {
-        "range": str(tuned),
-        "device": tuned.device.name,
-        "evidence": tuned.evidence,
-        "objective": str(tuned.objective),
-        "points": [getattr(point, tuned.dimension) for point in tuned.points],
-    }
 
 
 ROW, NARROW, MANY = (20, 12), (15, 10), 60
@@ -165,25 +91,6 @@ def ratio_figure(rows: Sequence[OverviewRow]) -> Figure:
     return result
 
 
-def size_figure(curve: SizeCurve) -> Figure:
-    """The speed over M, of the kernels and of the vendor's library."""
-    data = [
-        scatter(
-            name,
-            curve.sizes,
-            values,
-            "M=%{x}: %{y:.4g} TFLOP/s<extra></extra>",
-            mode="lines+markers",
-            line={"color": colour, "dash": dash},
-        )
-        for name, values, colour, dash in (
-            ("autotune", curve.tflops, COLOURS[0], "solid"),
-            ("cuBLAS", curve.vendor_tflops, VENDOR, "dash"),
-        )
-    ]
-    return figure(data, axis("M", log=True), axis("TFLOP/s", log=True))
-
-
 COLUMNS = (
     ("problem", "title", "text"),
     ("device", "device", "text"),
@@ -196,7 +103,6 @@ COLUMNS = (
     ("of the roofline, cold", "cold_roofline_share", "percent"),
     ("over vendor, hot", "over_hot", "ratio"),
     ("over vendor, cold", "over_cold", "ratio"),
-    ("expected loss", "expected_loss", "percent"),
     ("trials", "trials", "number"),
     ("age", "age", "text"),
     ("changed", "changed", "text"),
@@ -206,30 +112,15 @@ COLUMNS = (
 
 @dataclass(frozen=True)
 class Overview:
-    """Several problems: a row for each, curves over M, and tuned ranges."""
+    """Several problems: a row for each."""
 
     rows: tuple[OverviewRow, ...]
-    curves: tuple[SizeCurve, ...]
-    ranges: tuple[dict[str, object], ...]
-    note: ClassVar[str] = ""  # as of an `Analysis`
 
     @property
     def summary(self) -> str:
         """The counts of problems and their devices, in one line of ASCII."""
-        tuned = sum(row.trials is not None for row in self.rows)
         devices = ", ".join(dict.fromkeys(row.device for row in self.rows))
-        return f"{_problems(self.rows)} ({tuned} tuned) on {devices}"
-
-    @property
-    def table(self) -> tuple[tuple[str, ...], tuple[tuple[object, ...], ...]]:
-        """The names of the columns and a row for each problem."""
-        names = tuple(field for _, field, _ in COLUMNS)
-        return names, tuple(tuple(getattr(row, name) for name in names) for row in self.rows)
-
-    def to_json(self) -> dict[str, object]:
-        """The page's content as JSON values: times in microseconds, shares and losses as
-        fractions."""
-        return asdict(self)
+        return f"{_problems(self.rows)} on {devices}"
 
     def page(self) -> str:
         """The text of the page.
@@ -240,7 +131,7 @@ class Overview:
         tables = {
             "problems": {
                 "columns": [{"name": name, "kind": kind} for name, _, kind in COLUMNS],
-                "rows": self.table[1],
+                "rows": [[getattr(row, name) for _, name, _ in COLUMNS] for row in self.rows],
                 "caption": "Problems. Of the roofline, hot: without the data that L2 holds; cold: "
                 "every matrix is moved once.",
                 "file": "problems.csv",
@@ -261,27 +152,19 @@ class Overview:
         figures: dict[str, Figure] = {}
         if any(row.over_hot is not None for row in self.rows):
             figures["vendor"] = ratio_figure(self.rows)
-        for number, curve in enumerate(self.curves, start=1):
-            figures[f"sizes-{number}"] = size_figure(curve)
         return figures
 
 
-def overview_of(selection: Selection, store: Store) -> Overview:
-    """The overview of the selected records and answers, beside what this machine measures with."""
+def overview_of(selection: Selection) -> Overview:
+    """The overview of the selected records, beside what this machine measures with."""
     today, now = targets.here(), datetime.now(timezone.utc)
-    rows = [
-        *(
+    return Overview(
+        tuple(
             record_row(
                 record, stale=stale_change(record, today), now=now, changed=change(record, today)
             )
             for record in selection.records
-        ),
-        *map(answer_row, selection.answers),
-    ]
-    return Overview(
-        tuple(rows),
-        size_curves(selection.records),
-        tuple(map(range_row, selection.ranges(store))),
+        )
     )
 
 
@@ -291,11 +174,10 @@ def _problems(rows: Sequence[OverviewRow]) -> str:
 
 def _facts(overview: Overview) -> Iterator[tuple[str, str, str]]:
     rows = overview.rows
-    tuned = [row for row in rows if row.trials is not None]
     devices = {row.device for row in rows}
     where = "on 1 device" if len(devices) == 1 else f"on {len(devices)} devices"
     yield "problems", count(len(rows)), where
-    yield "tuned", count(len(tuned)), f"{count(sum(row.trials or 0 for row in tuned))} trials"
+    yield "trials", count(sum(row.trials for row in rows)), ""
     for name, values in (
         ("hot", [row.over_hot for row in rows if row.over_hot]),
         ("cold", [row.over_cold for row in rows if row.over_cold]),
@@ -313,33 +195,3 @@ def _sections(overview: Overview) -> Iterator[Section]:
         content = page.plot("vendor", description, caption, "free")
         yield Section("vendor", "Against the vendor's library", content)
     yield Section("problems", "Problems", '<div id="table-problems"></div>')
-    if overview.curves or overview.ranges:
-        yield Section("sizes", "Over the sizes", _sizes(overview))
-
-
-def _sizes(overview: Overview) -> str:
-    curves = "".join(
-        f"<div><h3>{escape(curve.name)}</h3>"
-        + page.plot(f"sizes-{number}", f"Speed over M of {curve.name}.", "", "short")
-        + "</div>"
-        for number, curve in enumerate(overview.curves, start=1)
-    )
-    content = f'<div class="columns">{curves}</div>'
-    if not overview.ranges:
-        return content
-    rows = [
-        (
-            row["range"],
-            row["device"],
-            row["evidence"],
-            ", ".join(map(str, points)) if isinstance(points := row["points"], list) else "",
-        )
-        for row in overview.ranges
-    ]
-    headings: dict[str, page.Kind] = {
-        "range": "word",
-        "device": "word",
-        "evidence": "word",
-        "tuned at": "prose",
-    }
-    return content + page.table(headings, rows, "Tuned ranges")

@@ -63,13 +63,8 @@ const page = (() => {
   });
 
   // Visible pictures are drawn at once, those nearby one at a time once these are painted, and the
-  // others when they come near, or before the page is printed. A trace's texts may be numbers of
-  // `labels`, which several traces share.
-  const draw = (figures, labels = []) => {
-    for (const figure of Object.values(figures))
-      for (const trace of figure.data)
-        if (trace.text && trace.text.labels)
-          trace.text = trace.text.labels.map((number) => labels[number]);
+  // others when they come near, or before the page is printed.
+  const draw = (figures) => {
     const waiting = new Map();
     for (const element of document.querySelectorAll("[data-figure]"))
       if (figures[element.dataset.figure])

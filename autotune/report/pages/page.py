@@ -10,6 +10,7 @@ from __future__ import annotations
 import html
 import json
 import math
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
@@ -19,7 +20,7 @@ from typing import Literal
 
 from autotune.errors import MissingError
 from autotune.files import output
-from autotune.report.pages.figures import Figure, shared_labels
+from autotune.report.pages.figures import Figure
 from autotune.version import __version__
 
 OLDEST_PLOTLY = (6, 1, 1)
@@ -124,8 +125,7 @@ def pictures_page(
     Raises:
         MissingError: if plotly is not installed or is too old.
     """
-    compacted, labels = shared_labels(figures)
-    data = {"figures": compacted, "labels": labels, "tables": tables}
+    data = {"figures": figures, "tables": tables}
     notes = (f"Made by autotune {__version__}.", remark, "This file loads nothing from elsewhere.")
     footer = escape(" ".join(filter(None, notes)))
     script = asset("report.js")
@@ -170,7 +170,8 @@ def plotly_js() -> str:
         raise MissingError(
             f"pages need plotly, which is not installed{reason}: {INSTALL}"
         ) from None
-    if _version(version) < OLDEST_PLOTLY:
+    numbers = tuple(map(int, re.findall(r"\d+", version)[:3]))
+    if numbers < OLDEST_PLOTLY:
         oldest = ".".join(map(str, OLDEST_PLOTLY))
         raise MissingError(
             f"plotly {version} is installed; pages need {oldest} or newer: {INSTALL}"
@@ -185,15 +186,6 @@ def write(path: Path, text: str) -> None:
         AutotuneError: if it cannot be written, or something else than a page is there.
     """
     output.write(path, text.encode("utf-8"), PAGE)
-
-
-def _version(text: str) -> tuple[int, ...]:
-    """The numbers at the start of a version, such as (7, 1, 0) of `7.1.0rc1`."""
-    numbers: list[int] = []
-    for part in text.split(".")[:3]:
-        digits = part[: len(part) - len(part.lstrip("0123456789"))]
-        numbers.append(int(digits or 0))
-    return tuple(numbers)
 
 
 def time_us(microseconds: float | None) -> str:
@@ -224,7 +216,6 @@ def count(value: float) -> str:
 
 
 def _digits(value: float) -> str:
-    """Four digits, all those before the point included."""
     whole = len(str(int(abs(value)))) if abs(value) >= 1 else 1
     return f"{value:,.{max(0, 4 - whole)}f}"
 
@@ -254,11 +245,6 @@ def facts(items: Iterable[tuple[str, str, str]]) -> str:
 def paragraph(text: str, kind: str = "") -> str:
     """A paragraph of plain text; `kind` is a class of the style sheet."""
     return f'<p class="{kind}">{escape(text)}</p>' if kind else f"<p>{escape(text)}</p>"
-
-
-def commands(lines: Sequence[str]) -> str:
-    """Command lines to copy."""
-    return f"<pre><code>{escape(chr(10).join(lines))}</code></pre>"
 
 
 def breakable(text: object) -> str:

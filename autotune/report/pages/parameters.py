@@ -1,4 +1,4 @@
-"""The cost of parameters: the best time with each value, one by one and in pairs."""
+"""The cost of parameters: the best time with each value."""
 
 from __future__ import annotations
 
@@ -10,10 +10,8 @@ from typing import Any
 from autotune.families.config import Value
 from autotune.report.pages.figures import (
     COLOURS,
-    SCALE,
     Figure,
     axis,
-    colour_bar,
     figure,
     scatter,
     text,
@@ -22,9 +20,6 @@ from autotune.report.pages.figures import (
 from autotune.report.pages.page import Section, paragraph, percent, plot
 from autotune.report.trials import Subject
 from autotune.tuning.trials import Trial
-
-TILE_SIDES = ("bm", "bn", "tile_width", "bk")
-"""Parameters that a heat map shows first, where a family has them."""
 
 
 @dataclass(frozen=True)
@@ -48,18 +43,6 @@ class ParameterCost:
     range: float
 
 
-@dataclass(frozen=True)
-class HeatMap:
-    """The best times over two parameters: `times_us[row][column]` for `ys[row]` and `xs[column]`,
-    None where no trial has both values."""
-
-    x: str
-    y: str
-    xs: tuple[Value, ...]
-    ys: tuple[Value, ...]
-    times_us: tuple[tuple[float | None, ...], ...]
-
-
 def timed_trials(subject: Subject) -> list[Trial]:
     """The trials of the winner's family that have a time."""
     family = subject.record.best.config.family
@@ -81,27 +64,6 @@ def parameter_costs(subject: Subject) -> tuple[ParameterCost, ...]:
         for losses in [[value.loss for value in values]]
     ]
     return tuple(sorted(costs, key=lambda cost: (-cost.range, cost.name)))
-
-
-def varied(subject: Subject) -> tuple[str, ...]:
-    """The parameters with several values among the trials, tile sides first, then by range."""
-    names = [cost.name for cost in parameter_costs(subject)]
-    sides = [name for name in TILE_SIDES if name in names]
-    return (*sides, *(name for name in names if name not in sides))
-
-
-def heat_map(subject: Subject, x: str, y: str) -> HeatMap:
-    """The best time with each pair of values of two parameters."""
-    best: dict[tuple[Value, Value], float] = {}
-    for trial in timed_trials(subject):
-        values = trial.config.values
-        if x in values and y in values:
-            pair = values[x], values[y]
-            best[pair] = min(best.get(pair, math.inf), trial.time_us)
-    xs = ordered({pair[0] for pair in best})
-    ys = ordered({pair[1] for pair in best})
-    rows = tuple(tuple(best.get((column, row)) for column in xs) for row in ys)
-    return HeatMap(x, y, xs, ys, rows)
 
 
 def ordered(values: set[Value]) -> tuple[Value, ...]:
@@ -163,29 +125,6 @@ def cost_figure(costs: Sequence[ParameterCost]) -> Figure:
     return result
 
 
-def heat_figure(heat: HeatMap) -> Figure:
-    """The best time with each pair of values; empty cells were not tried."""
-    cells = [["" if time is None else f"{time:.4g}" for time in row] for row in heat.times_us]
-    trace = {
-        "type": "heatmap",
-        "x": texts(heat.xs),
-        "y": texts(heat.ys),
-        "z": [list(row) for row in heat.times_us],
-        "text": cells,
-        "texttemplate": "%{text}",
-        "colorscale": SCALE,
-        "reversescale": True,
-        "hoverongaps": False,
-        "xgap": 1,
-        "ygap": 1,
-        "colorbar": colour_bar("µs"),
-        "hovertemplate": f"{text(heat.x)}=%{{x}}, {text(heat.y)}=%{{y}}: %{{z:.4g}} µs"
-        "<extra></extra>",
-    }
-    category = {"type": "category"}
-    return figure([trace], axis(heat.x) | category, axis(heat.y) | category)
-
-
 def _ranges(costs: Sequence[ParameterCost]) -> dict[str, Any]:
     losses = [[100 * value.loss for value in cost.values] for cost in costs]
     names = [text(cost.name) for cost in costs]
@@ -214,8 +153,8 @@ def _labels(cost: ParameterCost, letter: float) -> list[str]:
     return labels
 
 
-def parameter_section(costs: Sequence[ParameterCost], heat: HeatMap | None) -> Section:
-    """The pictures of what parameters cost."""
+def parameter_section(costs: Sequence[ParameterCost]) -> Section:
+    """The picture of what parameters cost."""
     first = (
         f"{costs[0].name} matters most: between its best and its worst value lie "
         f"{percent(costs[0].range)}. A value counts with the best time that any trial had with it."
@@ -223,8 +162,4 @@ def parameter_section(costs: Sequence[ParameterCost], heat: HeatMap | None) -> S
     names = ", ".join(cost.name for cost in costs)
     description = f"Loss with each value of the parameters {names}."
     content = paragraph(first) + plot("parameters", description, "", "free")
-    if heat is not None:
-        description = f"Best time with each pair of values of {heat.x} and {heat.y}"
-        caption = "The best time in µs with each pair of values; empty cells were not tried."
-        content += "<h3>Two parameters at a time</h3>" + plot("heat", description, caption)
     return Section("parameters", "What each parameter costs", content)

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from datetime import datetime, timezone
-from shlex import quote
 from typing import Any
 
 from autotune.measure import targets
@@ -18,26 +17,15 @@ from autotune.report import over_vendor, since, us_of, vendor
 from autotune.report.explanation import why_it_won
 from autotune.report.pages import page
 from autotune.report.pages.figures import (
-    COLOURS,
-    WINNER,
     Figure,
-    axis,
-    config_text,
-    figure,
-    scatter,
-    vendor_line,
 )
 from autotune.report.pages.occupancy import Residency, curve_figure, residency, residency_section
 from autotune.report.pages.page import Section, count, escape, percent, ratio, time_us
 from autotune.report.pages.parameters import (
-    HeatMap,
     ParameterCost,
     cost_figure,
-    heat_figure,
-    heat_map,
     parameter_costs,
     parameter_section,
-    varied,
 )
 from autotune.report.pages.roofline import Roofline, roofline, roofline_figure, roofline_section
 from autotune.report.pages.search import (
@@ -49,8 +37,8 @@ from autotune.report.pages.search import (
     stop_sentence,
 )
 from autotune.report.record import difference
-from autotune.report.selection import Selection, device_option
-from autotune.report.trials import Cell, Subject, TrialTable, subject_of, trial_table
+from autotune.report.selection import Selection
+from autotune.report.trials import Subject, TrialTable, subject_of, table_of
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -107,7 +95,6 @@ class Headline(Result):
         occupancy, limiter: resident warps as a share of an SM's, and what limits them.
         date: date of the record.
         why: a sentence that says why this configuration won.
-        commands: command lines that repeat it.
     """
 
     config: str
@@ -123,7 +110,6 @@ class Headline(Result):
     limiter: str
     date: str
     why: str
-    commands: tuple[str, ...]
 
 
 def result_fields(
@@ -160,11 +146,9 @@ def headline(
     *,
     stale: str | None,
     now: datetime,
-    device_option: str | None = None,
     changed: str | None = None,
 ) -> Headline:
-    """The headline of a record; `device_option` is the `--device` that finds it, None if none is
-    needed, and the other arguments are those of `result_fields`."""
+    """The headline of a record; the arguments are those of `result_fields`."""
     record, problem = subject.record, subject.problem
     best = record.best
     measured = best.measurement
@@ -185,7 +169,6 @@ def headline(
         limiter=best.limiter,
         date=record.provenance.date,
         why="Its results were not verified. " * unverified + why_it_won(record.entries, best),
-        commands=_commands(subject, device_option),
     )
 
 
@@ -198,18 +181,6 @@ def roofline_share(record: TuningRecord, entry: Entry | None, objective: Objecti
     if time_us is None or not isinstance(record, Record):
         return None
     return objective.least_seconds(record.problem, record.device) * 1e6 / time_us
-
-
-def _commands(subject: Subject, device_option: str | None) -> tuple[str, ...]:
-    record = subject.record
-    if subject.problem is None:
-        return (f"autotune report {quote(record.slug)}",)
-    option = "" if device_option is None else f" --device {quote(device_option)}"
-    return (
-        f"autotune tune {record.title}{option} --seed {record.provenance.seed}",
-        f"autotune best {record.title}{option}",
-        f"autotune report {record.title}{option}",
-    )
 
 
 @dataclass(frozen=True)
@@ -263,8 +234,6 @@ class Analysis:
         stop: a sentence on where the search stopped.
         roofline: None for a user kernel.
         costs: cost of each parameter's values.
-        varied: the parameters for the heat map, tile sides first.
-        heat: the heat map of the first two of them; None with fewer.
         residency: None where the rules of the device are unknown.
         leaders: the record's entries.
         trials: the table of all trials.
@@ -278,8 +247,6 @@ class Analysis:
     stop: str
     roofline: Roofline | None
     costs: tuple[ParameterCost, ...]
-    varied: tuple[str, ...]
-    heat: HeatMap | None
     residency: Residency | None
     leaders: tuple[Leader, ...]
     trials: TrialTable
@@ -293,16 +260,6 @@ class Analysis:
         shown = f"{len(self.steps)} trials" if self.steps else f"best {len(self.leaders)} entries"
         time = f"{top.time_us:.2f} us{speed}{over}, {top.evidence}"
         return f"{top.title} on {top.device}: {time}; {shown}"
-
-    @property
-    def table(self) -> tuple[tuple[str, ...], tuple[tuple[Cell, ...], ...]]:
-        """The names of the columns and a row for each trial."""
-        return tuple(column.name for column in self.trials.columns), self.trials.rows
-
-    def to_json(self) -> dict[str, object]:
-        """The page's content as JSON values: times in microseconds, shares and losses as
-        fractions."""
-        return asdict(self)
 
     def page(self) -> str:
         """The text of the page.
@@ -336,12 +293,9 @@ class Analysis:
             figures["roofline"] = roofline_figure(self.roofline)
         if self.costs:
             figures["parameters"] = cost_figure(self.costs)
-        if self.heat is not None:
-            figures["heat"] = heat_figure(self.heat)
         if self.residency is not None:
             for curve in self.residency.curves:
                 figures[f"occupancy-{curve.resource}"] = curve_figure(curve)
-        figures["leaders"] = leader_figure(self.leaders, vendor_us, vendor)
         return figures
 
 
@@ -353,7 +307,6 @@ def analysis_of(selection: Selection, store: Store) -> Analysis:
         subject,
         stale=stale_change(record, today),
         now=datetime.now(timezone.utc),
-        device_option=device_option(record, selection.device_option),
         changed=change(record, today),
     )
     return analysed(subject, top)
@@ -361,7 +314,6 @@ def analysis_of(selection: Selection, store: Store) -> Analysis:
 
 def analysed(subject: Subject, headline: Headline) -> Analysis:
     """The analysis of a record under its headline."""
-    names = varied(subject)
     return Analysis(
         source=subject.source,
         note=subject.note,
@@ -371,40 +323,10 @@ def analysed(subject: Subject, headline: Headline) -> Analysis:
         stop=stop_sentence(subject),
         roofline=roofline(subject),
         costs=parameter_costs(subject),
-        varied=names,
-        heat=heat_map(subject, *names[:2]) if len(names) > 1 else None,
         residency=residency(subject),
         leaders=leaders(subject),
-        trials=trial_table(subject),
+        trials=table_of([row.trial for row in subject.trials], subject.problem),
     )
-
-
-def leader_figure(
-    leaders: Sequence[Leader], vendor_us: float | None = None, vendor: str = "cuBLAS"
-) -> Figure:
-    """The times of the leaders with error bars of a spread to each side, fastest on top."""
-    shown = leaders[::-1]
-    ranks = [f"{len(leaders) - place}" for place in range(len(leaders))]
-    winner = [leader.differs == "the winner" for leader in shown]
-    points = scatter(
-        "leaders",
-        (leader.time_us for leader in shown),
-        ranks,
-        "%{x:.5g} ± %{customdata:.2g} µs<br>%{text}<extra></extra>",
-        showlegend=False,
-        error_x={
-            "type": "data",
-            "array": [leader.spread_us for leader in shown],
-            "color": COLOURS[5],
-            "thickness": 1.5,
-        },
-        text=[config_text(leader.config) for leader in shown],
-        customdata=[leader.spread_us for leader in shown],
-        marker={"size": 10, "color": [WINNER if best else COLOURS[0] for best in winner]},
-    )
-    lines = [vendor_line(vendor, [vendor_us] * 2, [ranks[0], ranks[-1]], "x")] if vendor_us else []
-    y = axis("rank") | {"type": "category"}
-    return figure([points, *lines], axis("time in µs"), y)
 
 
 _EVIDENCE = {
@@ -463,13 +385,12 @@ def _sections(analysis: Analysis) -> Iterator[Section]:
     if analysis.roofline is not None:
         yield roofline_section()
     if analysis.costs:
-        yield parameter_section(analysis.costs, analysis.heat)
+        yield parameter_section(analysis.costs)
     if analysis.residency is not None:
         yield residency_section(analysis.residency, analysis.headline.limiter)
     yield _leader_section(analysis.leaders)
     if analysis.steps:
         yield Section("trials", "All trials", '<div id="table-trials"></div>')
-    yield Section("repeat", "Repeat it", page.commands(analysis.headline.commands))
 
 
 def _leader_section(leaders: Sequence[Leader]) -> Section:
@@ -493,6 +414,4 @@ def _leader_section(leaders: Sequence[Leader]) -> Section:
     headings |= {"limiter": "word", "registers": "number", "shared bytes": "number"}
     headings["differs from the winner in"] = "prose"
     caption = "The record's configurations, timed interleaved in the final round"
-    description = f"Times of the {len(rows)} fastest configurations with their spreads."
-    content = page.plot("leaders", description, "", "short" if len(rows) < 6 else "")
-    return Section("leaders", "Leaders", content + page.table(headings, rows, caption))
+    return Section("leaders", "Leaders", page.table(headings, rows, caption))

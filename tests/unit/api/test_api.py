@@ -380,13 +380,13 @@ def test_tune_shows_its_progress(capsys: pytest.CaptureFixture[str]) -> None:
 
 
 def test_range_shows_its_progress(capsys: pytest.CaptureFixture[str]) -> None:
-    autotune.tune("63..64x64x64", device="h100", family="tiled", trials=1)
+    autotune.tune("63..64x64x64", device="h100", trials=1)
     assert "tuning 64x64x64:f32:nn" in capsys.readouterr().err
 
 
 def test_progress_can_be_silenced(capsys: pytest.CaptureFixture[str]) -> None:
     autotune.tune(*SIZES, device=DEVICE, trials=3, progress=False)
-    autotune.tune("63..64x64x64", device="h100", family="tiled", trials=1, progress=False)
+    autotune.tune("63..64x64x64", device="h100", trials=1, progress=False)
     assert capsys.readouterr().err == ""
 
 

@@ -280,18 +280,15 @@ def test_words_are_template_arguments(runner: OpenedRunner) -> None:
 @pytest.mark.skipif(nvcc.version() is None, reason="nvcc is not installed")
 def test_record_of_a_kernel_with_host_code_keeps_nvcc(runner: OpenedRunner) -> None:
     hosted = f"#include <cstdio>\n{SAXPY}\nint main() {{}}"
-    for _ in range(2):  # the second continues the first
-        with pytest.warns(UserWarning, match="saxpy is compiled by nvcc"):
-            record = tune(source=hosted)
+    with pytest.warns(UserWarning, match="saxpy is compiled by nvcc"):
+        tune(source=hosted)
+    record = tune(source=hosted)  # continues the first, and says it no more
     assert record.provenance.compiler == nvcc.version()
     assert record.best.launchable().source.compiler == "nvcc"
     assert record.best.launchable().plan(record.best.config).main.template.compiler == "nvcc"
     assert len(runner.measured) == LEGAL
     wrong = [arguments()[0].view(np.int32), *arguments()[1:]]
-    with (
-        pytest.warns(UserWarning, match="nvcc"),
-        pytest.raises(UsageError, match="argument 0 is an array of int32"),
-    ):
+    with pytest.raises(UsageError, match="argument 0 is an array of int32"):
         tune(source=hosted, arguments=wrong, reference=None)
 
 

@@ -406,7 +406,7 @@ def test_replayed_tuning_never_hides_a_shipped_measurement(
         assert (found["evidence"], found["time_us"]) == ("measured", 900.0)
 
 
-RANGE = ("tune", "30..64x64x64", "--device", "h100", "--family", "tiled", "--trials", "3")
+RANGE = ("tune", "30..64x64x64", "--device", "h100", "--trials", "3")
 
 
 def test_range_is_tuned_at_a_few_sizes(capsys: pytest.CaptureFixture[str]) -> None:

@@ -42,12 +42,6 @@ def test_open_parameters_are_stated(capsys: pytest.CaptureFixture[str]) -> None:
     assert "  left open, so taken as: specialized=1\n" in text
 
 
-def test_compile_counts_registers(capsys: pytest.CaptureFixture[str]) -> None:
-    words = ("best", "--why", "64x64x64", "tiled:tile_width=16", "--device", "h100", "--compile")
-    data: Any = answer(capsys, *words)
-    assert data["config"]["fit"]["source"] == "compiled"
-
-
 @pytest.mark.parametrize(
     ("config", "message"),
     [

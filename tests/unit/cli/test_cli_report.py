@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import csv
-import io
+import json
 import os
 import subprocess
 import sys
@@ -20,8 +19,7 @@ from support.sample_records import H100
 from support.sample_subject import TRIALS, by_hand, searched, user_kernel
 
 from autotune.problem import Problem
-from autotune.records import Record, Store, ranges
-from autotune.records.ranges import Range, Segment
+from autotune.records import Record, Store
 from autotune.report.pages.page import plotly_js
 
 SHAPE = PROBLEM.shape
@@ -49,10 +47,6 @@ def data_of(capsys: pytest.CaptureFixture[str], *arguments: str) -> dict[str, An
     return answer(capsys, "report", *arguments)
 
 
-def rows(text: str) -> list[dict[str, str]]:
-    return list(csv.DictReader(io.StringIO(text)))
-
-
 def measured(cache: Path, problem: Problem, hot_us: float = 10.0) -> Record:
     """Records a problem as measured."""
     record = by_hand().record
@@ -72,7 +66,6 @@ def test_one_problem_is_a_page(cache: Path, capsys: pytest.CaptureFixture[str]) 
     assert line.endswith(f"replayed; {TRIALS} trials\n")
     text = Path("report.html").read_text("utf-8")
     assert f"<title>{PROBLEM} on NVIDIA H100 80GB HBM3</title>" in text
-    assert f"autotune tune {PROBLEM} --device replay:synthetic --seed 0" in text
 
 
 def test_json_has_the_data_of_the_pictures(cache: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -84,16 +77,7 @@ def test_json_has_the_data_of_the_pictures(cache: Path, capsys: pytest.CaptureFi
     assert not Path("report.html").exists()
 
 
-def test_csv_has_a_row_for_each_trial(cache: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    searched(cache)
-    capsys.readouterr()
-    table = rows(printed(capsys, "report", SHAPE, "--csv"))
-    assert len(table) == TRIALS
-    assert min(float(row["time_us"]) for row in table if row["time_us"]) > 1
-    assert not Path("report.html").exists()
-
-
-def test_json_and_csv_need_no_plotly(
+def test_json_needs_no_plotly(
     cache: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     searched(cache)
@@ -101,7 +85,7 @@ def test_json_and_csv_need_no_plotly(
     capsys.readouterr()
     assert data_of(capsys, SHAPE)["headline"]
     measured(cache, Problem(64, 64, 64))
-    assert printed(capsys, "report", "--csv").startswith("title,device,how,")
+    assert data_of(capsys)["rows"]
     assert "pip install 'tile-autotune[report]'" in refused(capsys, 1, SHAPE)
 
 
@@ -123,52 +107,29 @@ def test_everything_in_the_cache_is_an_overview(
         *(f"{m}x256x256:f32:nn" for m in (64, 128, 256)),
         "saxpy(float32[1000], int32=1000)",
     ]
-    (curve,) = data["curves"]
-    assert curve["sizes"] == [64, 128, 256]
-    assert printed(capsys, "report").endswith("4 problems (4 tuned) on NVIDIA H100 80GB HBM3\n")
+    assert printed(capsys, "report").endswith("4 problems on NVIDIA H100 80GB HBM3\n")
 
 
 def test_range_takes_the_sizes_inside(cache: Path, capsys: pytest.CaptureFixture[str]) -> None:
     for m in (64, 128, 256):
         measured(cache, Problem(m, 256, 256))
-    table = rows(printed(capsys, "report", "100..200x256x256", "--csv"))
-    assert [row["title"] for row in table] == ["128x256x256:f32:nn"]
-
-
-def test_report_of_a_range_lists_tuned_ranges_inside_it(
-    cache: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    for m in (64, 128, 256):
-        measured(cache, Problem(m, 256, 256))
-    for low, high in ((1, 64), (1, 256)):
-        segment = Segment(low, high, high)
-        tuned = Range(H100, Problem(high, 256, 256), "m", (segment,))
-        ranges.save(cache, tuned)
-    assert [row["range"] for row in data_of(capsys, "1..128x256x256")["ranges"]] == [
-        "1..64x256x256:f32:nn"
-    ]
-    assert len(data_of(capsys)["ranges"]) == 2
+    listed = data_of(capsys, "100..200x256x256")["rows"]
+    assert [row["title"] for row in listed] == ["128x256x256:f32:nn"]
 
 
 def test_record_without_trials_has_no_rows_and_says_so(
     cache: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     measured(cache, PROBLEM)
-    capsys.readouterr()
-    assert run("report", SHAPE, "--csv") == 0
-    output = capsys.readouterr()
-    assert rows(output.out) == []
-    assert "the record has its best 2 entries of 6 trials only" in output.err
+    data = data_of(capsys, SHAPE)
+    assert data["trials"]["rows"] == []
+    assert "the record has its best 2 entries of 6 trials only" in data["note"]
 
 
-def test_untuned_among_several_is_looked_up(
-    cache: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_untuned_among_several_is_an_error(cache: Path, capsys: pytest.CaptureFixture[str]) -> None:
     measured(cache, PROBLEM)
-    data = data_of(capsys, SHAPE, "512x512x512", "--device", "h100")
-    tuned, looked_up = data["rows"]
-    assert (tuned["how"], tuned["expected_loss"]) == ("tuned", 0.0)
-    assert looked_up["how"] in ("nearest", "predicted")
+    line = refused(capsys, 3, SHAPE, "512x512x512", "--device", "h100")
+    assert "run `autotune tune 512x512x512:f32:nn --device h100`" in line
 
 
 def test_user_kernel_is_found_by_its_name(cache: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -176,7 +137,6 @@ def test_user_kernel_is_found_by_its_name(cache: Path, capsys: pytest.CaptureFix
     data = data_of(capsys, "saxpy")
     assert data["headline"]["tflops"] is None
     assert data["roofline"] is None
-    assert data["headline"]["commands"] == [f"autotune report {user_kernel().slug}"]
     assert data_of(capsys, user_kernel().slug) == data
 
 
@@ -193,8 +153,7 @@ def test_empty_cache_is_an_error_with_a_command(capsys: pytest.CaptureFixture[st
         (("1..64x64x64",), 3, "no size of 1..64x64x64 is recorded"),
         (("blur",), 3, "no kernel 'blur' is recorded"),
         (("64x64",), 2, "malformed shape '64x64'"),
-        (("--json", "--csv"), 2, "standard output takes --json or --csv, not both"),
-        (("--json", "--open"), 2, "--json and --csv write no page to open; give --out"),
+        (("--json", "--open"), 2, "--json writes no page to open; give --out"),
         (("--device", "nosuch"), 2, "unknown device 'nosuch'"),
     ],
 )
@@ -219,9 +178,9 @@ def test_broken_record_is_passed_over_with_a_warning(
         measured(cache, Problem(side, side, side))
     path = Store(cache).path(H100, Problem(64, 64, 64))
     path.write_bytes(path.read_bytes().replace(b'"sms"', b'"tensor_memory"'))
-    assert run("report", "--csv") == 0
+    assert run("report", "--json") == 0
     output = capsys.readouterr()
-    assert len(rows(output.out)) == 2
+    assert len(json.loads(output.out)["rows"]) == 2
     assert output.err.startswith(f"warning: {path}: skipped: ")
 
 
@@ -250,7 +209,7 @@ def environment(cache: Path) -> dict[str, str]:
     }
 
 
-@pytest.mark.parametrize("output", ["--csv", "--json", "--out=page.html"])
+@pytest.mark.parametrize("output", ["--json", "--out=page.html"])
 def test_full_standard_output_is_one_line(cache: Path, output: str) -> None:
     measured(cache, PROBLEM)
     with Path("/dev/full").open("w") as full:
@@ -273,7 +232,7 @@ def test_closed_pipe_ends_without_a_traceback(cache: Path) -> None:
     os.close(reading)
     try:
         done = subprocess.run(
-            command("report", "--csv"),
+            command("report", "--json"),
             stdout=writing,
             stderr=subprocess.PIPE,
             env=environment(cache),
@@ -291,7 +250,10 @@ def test_ascii_terminal_shows_other_letters_as_escapes(cache: Path) -> None:
     device = replace(record.device, name="NVIDIA Émile H100")
     Store(cache).save(replace(record, device=device))
     done = subprocess.run(
-        command("report", "--csv"), env=environment(cache), capture_output=True, text=True
+        command("cache", "list", "--problems"),
+        env=environment(cache),
+        capture_output=True,
+        text=True,
     )
     assert done.returncode == 0
     assert "NVIDIA \\xc9mile H100" in done.stdout
@@ -308,8 +270,6 @@ def test_family_that_was_tuned_alone_stands_apart(
     alone = data_of(capsys, SHAPE, "--family", "tiled")
     assert alone["headline"]["title"] == f"{PROBLEM} --family tiled"
     assert {step["family"] for step in alone["steps"]} == {"tiled"}
-    command = f"autotune tune {PROBLEM} --family tiled --device {DEVICE} --seed 0"
-    assert alone["headline"]["commands"][0] == command
     overall = data_of(capsys, SHAPE)
     assert overall["headline"]["title"] == str(PROBLEM)
     assert {step["family"] for step in overall["steps"]} == {"simt"}

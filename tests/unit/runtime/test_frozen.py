@@ -233,7 +233,6 @@ def _no_compiler(monkeypatch: pytest.MonkeyPatch) -> None:
 
 VERBS = {
     "occupancy": "sm_90 --tile-width 16",
-    "best --why": "4096x4096x4096 tiled:tile_width=16 --why --compile --device h100",
     "export": "4096x4096x4096 --device h100 --out OUT",
     "export unrecorded": "64x64x64 --device h100 --out OUT",
     "best": "64x64x64 --device h100",

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from dataclasses import replace
+from dataclasses import asdict, replace
 from datetime import datetime, timedelta, timezone
 from pathlib import Path
 
@@ -22,7 +22,7 @@ from autotune.occupancy import occupancy as resident_blocks
 from autotune.problem import Problem
 from autotune.records import Record, Store
 from autotune.records.kernel_record import NOT_VERIFIED
-from autotune.report import since, trials
+from autotune.report import since
 from autotune.report.explanation import why_it_won
 from autotune.report.pages import occupancy, parameters, roofline, search
 from autotune.report.pages.record import headline, leaders, roofline_share
@@ -63,12 +63,6 @@ def test_headline_has_the_record_s_numbers() -> None:
     assert top.over_hot == pytest.approx(0.9)
     assert top.over_cold == pytest.approx(15 / 11)
     assert top.age == "1 d ago"
-    assert top.commands[0] == "autotune tune 256x256x256:f32:nn --seed 7"
-
-
-def test_commands_quote_the_device() -> None:
-    top = headline(by_hand(), stale=None, now=NOW, device_option="rtx 3090")
-    assert top.commands[1] == "autotune best 256x256x256:f32:nn --device 'rtx 3090'"
 
 
 def test_winner_by_a_margin_is_said_to_be_faster() -> None:
@@ -152,13 +146,6 @@ def test_parameters_cost_what_their_best_times_say() -> None:
     assert specialized.range == pytest.approx(0.1)
 
 
-def test_tile_sides_come_first_in_the_heat_map() -> None:
-    assert parameters.varied(by_hand()) == ("tile_width", "specialized")
-    heat = parameters.heat_map(by_hand(), "tile_width", "specialized")
-    assert (heat.xs, heat.ys) == ((8, 16, 32), (0, 1))
-    assert heat.times_us == ((20.0, 12.0, 11.0), (16.0, 10.0, None))
-
-
 def test_values_are_ordered_numbers_before_words() -> None:
     assert parameters.ordered({"b", 10, "a", 9}) == (9, 10, "a", "b")
 
@@ -182,7 +169,7 @@ def test_device_without_occupancy_rules_has_no_curves() -> None:
 
 
 def test_table_has_a_row_for_each_trial() -> None:
-    table = trials.trial_table(by_hand())
+    table = analysis(by_hand()).trials
     names = [column.name for column in table.columns]
     rows = [dict(zip(names, row, strict=True)) for row in table.rows]
     assert [row["time_us"] for row in rows] == [20.0, 16.0, 12.0, 10.0, None, 11.0]
@@ -249,11 +236,11 @@ def test_record_alone_draws_no_search(tmp_path: Path) -> None:
     record = by_hand().record
     unclocked = replace(record, provenance=replace(record.provenance, seconds=0.0))
     data = analysis(subject_of(unclocked, tmp_path))
-    assert (data.steps, data.costs, data.heat, data.trials.rows) == ((), (), None, ())
+    assert (data.steps, data.costs, data.trials.rows) == ((), (), ())
     assert data.stop == "The search made 6 trials; only the best are in the record."
     assert data.summary.endswith("best 2 entries")
     drawn = {"roofline", "occupancy-threads", "occupancy-registers", "occupancy-shared"}
-    assert {*data.figures()} == drawn | {"leaders"}
+    assert {*data.figures()} == drawn
     page = data.page()
     assert "the record has its best 2 entries of 6 trials only" in page.lower()
     assert "table-trials" not in page.partition("<script")[0]
@@ -306,11 +293,10 @@ def test_whole_analysis_is_json(kind: str, tmp_path: Path) -> None:
         "kernel": subject_of(user_kernel(), tmp_path),
     }
     data = analysis(subjects[kind])
-    text = json.dumps(data.to_json(), allow_nan=False)
+    text = json.dumps(asdict(data), allow_nan=False)
     assert json.loads(text)["headline"]["title"] == subjects[kind].record.title
     assert data.summary.isascii()
     assert (data.roofline is None) == (kind == "kernel")
-    assert (data.heat is None) == (kind in ("one", "kernel"))
 
 
 def one_entry() -> Record:

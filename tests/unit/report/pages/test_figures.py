@@ -15,11 +15,9 @@ from autotune.report.pages import figures, page
 from autotune.report.pages.overview import (
     Overview,
     OverviewRow,
-    SizeCurve,
     ratio_figure,
-    size_figure,
 )
-from autotune.report.pages.parameters import HeatMap, cost_figure, heat_figure
+from autotune.report.pages.parameters import ParameterCost, ValueCost, cost_figure
 from autotune.report.pages.search import search_figure
 from autotune.report.trials import subject_of
 
@@ -41,13 +39,12 @@ def row(title: str, hot: float | None) -> OverviewRow:
         age="1 d ago",
         how="tuned",
         time_us=1.0,
-        expected_loss=0.0,
         trials=30,
     )
 
 
 def overview_text(*rows: OverviewRow) -> str:
-    return Overview(rows, (), ()).page()
+    return Overview(rows).page()
 
 
 def accepted(figure: figures.Figure) -> None:
@@ -72,9 +69,8 @@ def test_configurations_may_break_behind_commas() -> None:
 def test_plotly_accepts_the_pictures_of_a_record() -> None:
     figures = analysis(by_hand()).figures()
     assert list(figures) == [
-        *("search", "roofline", "parameters", "heat"),
+        *("search", "roofline", "parameters"),
         *("occupancy-threads", "occupancy-registers", "occupancy-shared"),
-        "leaders",
     ]
     for figure in figures.values():
         accepted(figure)
@@ -89,7 +85,6 @@ def test_plotly_accepts_the_pictures_of_a_user_kernel(tmp_path: Path) -> None:
 
 def test_plotly_accepts_the_pictures_of_several_problems() -> None:
     accepted(ratio_figure([row("a", 1.2), row("b", 0.9), row("c", None)]))
-    accepted(size_figure(SizeCurve("a", (1, 8, 64), (1.0, 2.0, 3.0), (None, 1.0, 2.0))))
 
 
 def test_failures_are_drawn_by_stage_above_the_times() -> None:
@@ -103,11 +98,10 @@ def test_failures_are_drawn_by_stage_above_the_times() -> None:
 
 
 def test_names_are_not_read_as_markup() -> None:
-    figure = heat_figure(HeatMap(NASTY, "y", (NASTY,), (1,), ((1.0,),)))
-    (trace,) = figure["data"]
-    assert trace["x"] == ["&lt;b&gt;&amp;amp;&lt;script&gt;"]
-    assert "<" not in figure["layout"]["xaxis"]["title"]["text"]
-    assert "<script>" not in trace["hovertemplate"]
+    value = ValueCost(NASTY, 1.0, 0.0, 1)
+    _, trace = cost_figure([ParameterCost(NASTY, (value,), 0.0)])["data"]
+    assert trace["y"] == trace["text"] == ["&lt;b&gt;&amp;amp;&lt;script&gt;"]
+    assert figures.axis(NASTY)["title"]["text"] == "&lt;b&gt;&amp;amp;&lt;script&gt;"
     assert figures.config_text(f"a:{NASTY}=1") == "a: &lt;b&gt;&amp;amp;&lt;script&gt;=1"
 
 

@@ -40,7 +40,7 @@ def test_record_page_draws_every_picture(
     with opened(page, width=width, scheme=scheme) as shown:
         shown.draw_everything()
         figures = shown.page.evaluate("Object.keys(page.data('figures'))")
-        assert len(figures) == 8
+        assert len(figures) == 6
         assert shown.page.evaluate(DRAWN) == len(figures)
         assert shown.overflow == 0
         assert shown.faults == []
@@ -75,7 +75,7 @@ def nasty_subject() -> Subject:
 
 def test_names_with_html_in_them_are_shown_as_they_are(tmp_path: Path) -> None:
     subject = nasty_subject()
-    data = analysed(subject, headline(subject, stale=NASTY, now=NOW, device_option=NASTY))
+    data = analysed(subject, headline(subject, stale=NASTY, now=NOW))
     write(tmp_path / "page.html", data.page())
     with opened(tmp_path / "page.html") as shown:
         shown.draw_everything()
@@ -134,23 +134,11 @@ def test_overview_page_draws_every_picture(tmp_path: Path) -> None:
     assert isinstance(base, Record)
     records = [replace(base, problem=Problem(m, 256, 256)) for m in (64, 128, 256)]
     rows = [overview.record_row(record, stale=NASTY, now=NOW) for record in records]
-    data = Overview(
-        tuple(rows),
-        overview.size_curves(records),
-        (
-            {
-                "range": NASTY,
-                "device": "d",
-                "evidence": "measured",
-                "points": [1],
-                "expected_loss": 0.1,
-            },
-        ),
-    )
+    data = Overview(tuple(rows))
     write(tmp_path / "page.html", data.page())
     with opened(tmp_path / "page.html", width=400) as shown:
         shown.draw_everything()
-        assert shown.page.evaluate(DRAWN) == 2
+        assert shown.page.evaluate(DRAWN) == 1
         assert shown.page.locator("#table-problems tbody tr").count() == 3
         assert shown.overflow == 0
         assert shown.faults == []

@@ -12,14 +12,14 @@ from support.sample_subject import by_hand
 from support.swept_page import NOW, analysis
 
 from autotune.report.pages.explore import explorer
-from autotune.report.pages.overview import Overview, record_row, size_curves
+from autotune.report.pages.overview import Overview, record_row
 from autotune.report.pages.page import write
 
 
 def overview() -> str:
     record = by_hand().record
     row = record_row(record, stale=None, now=NOW)
-    return Overview((row,), size_curves([record]), ()).page()
+    return Overview((row,)).page()
 
 
 PAGES: dict[str, Callable[[], str]] = {
