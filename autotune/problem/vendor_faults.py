@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
+from functools import lru_cache
 
 from autotune.problem.problem import Problem
 from autotune.problem.vendor import library_sizes
@@ -31,6 +32,7 @@ MOST_SPLITS = 160
 the heuristic of 13.1.0 splits K up to 132 times, as often as the card has SMs."""
 
 
+@lru_cache(maxsize=1024)
 def known_fault(
     version: str,
     compute_capability: tuple[int, int],
