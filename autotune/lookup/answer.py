@@ -185,12 +185,12 @@ def vendor_wins(record: Record, problem: Problem, objective: Objective) -> bool:
 
 
 def without_faulty_vendor(answer: Answer, version: str) -> Answer:
-    """The answer as the installed library may serve it: with a known fault of that version on the
-    problem, the vendor's library runs only where its result was verified on this very problem with
-    this very version; else the configuration runs, and the note says why.
+    """The answer, without the vendor's library if its installed version may be wrong.
 
-    The library's default call does not state its algorithm, so that nothing else tells whether it
-    has the fault (see `vendor_faults.known_fault`).
+    With a known fault of the version on the problem (`vendor_faults.known_fault`), the library runs
+    only where its result was verified on this very problem with this very version: its default call
+    does not state the algorithm, so nothing else tells whether that has the fault. Else the
+    configuration runs, and the note says why.
 
     Args:
         answer: the answer.
@@ -202,7 +202,8 @@ def without_faulty_vendor(answer: Answer, version: str) -> Answer:
     baseline = answer.record.baseline if answer.record and answer.how == "exact" else None
     if fault is None or (baseline is not None and baseline.library == version):
         return answer
-    note = f"{answer.note}; {fault}; {answer.config} runs instead"
+    verify = f"{fault}, or {tune_command(answer.problem)}, which verifies cuBLAS"
+    note = f"{answer.note}; {verify}; {answer.config} runs instead"
     return replace(answer, vendor=False, note=note)
 
 

@@ -35,10 +35,10 @@ SUITE = (
 ODD = (
     *("512x512x1027", "4096x4096x4093", "1024x1024x8191", "256x256x8201"),
     *("1x8x11528", "32x32x11528", "64x64x11528", "128x128x11528", "16x64x57608"),
-    *("64x64x17288", "128x96x34568", "256x128x100001"),
+    *("32x32x23048", "128x128x34568", "256x128x100001"),
 )
-"""Odd K, and small M and N with a long K that ends in a part of a block of 64: of 64 x 180 + 8 the
-release notes' split-K fault loses 8 on an H100."""
+"""Odd K, and small M and N with a long K that ends in a part of a block of 64: of 11528 cuBLAS
+13.1.0 loses the last 8 on an H100, in 16 bits."""
 
 
 UNSERVED = Failure("launch", "neither PyTorch nor cuBLAS computes it")

@@ -276,7 +276,7 @@ class Matmul:
             if not checked.offsets:
                 return None
             for_vendor = options.policy.vendor and checked.vendor
-            if for_vendor and self._run_vendor(checked.problem, operands, options):
+            if for_vendor and self._run_vendor(checked, operands, options):
                 return None
             gemm = self._bind_call(reads, operands, options, checked)
             if for_vendor:
@@ -348,10 +348,20 @@ class Matmul:
             return quantized.bind_quantised(runtime, checked, source, addresses, options)
         return runtime.bind(checked, addresses, options, Dependence(options.policy.dependent))
 
-    def _run_vendor(self, problem: Problem, operands: Operands, options: CallOptions) -> bool:
+    def _run_vendor(
+        self, checked: CheckedOperands, operands: Operands, options: CallOptions
+    ) -> bool:
         """Enqueues the gemm by the vendor's library, if all operands are of one framework that
-        offers it, and none is optional, which it does not take; whether it did."""
+        offers it, and none is optional, which it does not take; whether it did.
+
+        With a known fault of its version it serves only what was verified: operands without gaps,
+        and factors of 1 and 0, as others may make it choose another algorithm.
+        """
+        problem = checked.problem
         if any(BY_NAME[name].optional for name in operands):
+            return False
+        verified = checked.dense and (options.alpha, options.beta) == (1, 0)
+        if not verified and self.runtime.vendor_fault(problem, checked.ordinal):
             return False
         framework = self.runtime.framework(operands["a"], "A")
         owners = (self.runtime.framework(array, "B") for array in operands.values())

@@ -120,6 +120,13 @@ class CheckedOperands(NamedTuple):
     config: Config = NOTHING
     vendor: bool = False
 
+    @property
+    def dense(self) -> bool:
+        """Whether the operands have no gaps and start where vectors may."""
+        pitches = tuple(self.pitches[name] for name in "abc")
+        aligned = self.alignment == Alignment.dense(self.problem)
+        return aligned and pitches == self.problem.leading_dimensions
+
 
 def named_operands(arrays: Mapping[str, Any]) -> dict[str, Any]:
     """The operands of a call by their names in `OPERANDS`, from arrays by their keywords; what is

@@ -58,7 +58,7 @@ from autotune.measure.recording import Origin, Recording
 from autotune.measure.runner import Candidate, Runner
 from autotune.measure.session import Run, Session
 from autotune.measure.targets import Target
-from autotune.measure.vendor_check import SUITE
+from autotune.measure.vendor_check import SUITE as SUITE
 from autotune.problem import ELEMENT_TYPES, LAYOUTS, Problem
 from autotune.problem.fields import ProblemFields
 from autotune.records import Record, Store

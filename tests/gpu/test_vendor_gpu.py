@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import pytest
 from support.short_library import open_short
@@ -16,6 +17,7 @@ from autotune.measure.measurement import Failure, Measurement
 from autotune.measure.session import Session
 from autotune.measure.vendor_check import check_vendor
 from autotune.problem import PRECISIONS, Problem
+from autotune.problem.vendor_faults import known_fault
 
 DEEP = (64, 96, 4128)
 """A shape for split-K whose K is not a multiple of a block of 64, but of what fp8 needs."""
@@ -75,3 +77,17 @@ def test_tuned_record_states_the_verified_version(
     record = autotune.tune(256, 256, 264, compute="bf16", trials=3, progress=False)
     assert record.vendor_result == f"verified with cuBLAS {version()}"
     assert record.vendor_result in str(record)
+
+
+def test_wrong_cublas_is_recorded_and_not_called(
+    torch: Any, device: Device, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("AUTOTUNE_CACHE_DIR", str(tmp_path))
+    record = autotune.tune(32, 32, 11528, compute="f16", trials=3, progress=False)
+    if fault := record.provenance.baseline_fault:
+        assert known_fault(version(), device.compute_capability, record.problem), fault
+        assert not record.vendor_wins
+    a = torch.zeros(32, 11528, dtype=torch.float16, device="cuda")
+    a[:, -8:] = 1
+    b = torch.ones(11528, 32, dtype=torch.float16, device="cuda")
+    assert bool((autotune.matmul(a, b) == 8).all())

@@ -5,7 +5,6 @@ from __future__ import annotations
 import sys
 import warnings
 from dataclasses import replace
-from typing import Any
 
 import numpy as np
 import pytest
@@ -104,6 +103,31 @@ def test_matmul_calls_the_vendor_on_untouched_shapes(case: Case, torch: FakeTorc
     assert multiply(case, torch, Problem(5, 7, 64)) == ["mm", "mm"]
 
 
+@pytest.mark.parametrize(
+    ("columns", "factors", "serves"),
+    [(1032, (1.0, 0.0), True), (1040, (1.0, 0.0), False), (1032, (2.0, 0.0), False)],
+    ids=str,
+)
+def test_verified_vendor_serves_calls_like_the_verified_one(
+    case: Case,
+    torch: FakeTorch,
+    store: Store,
+    monkeypatch: pytest.MonkeyPatch,
+    columns: int,
+    factors: tuple[float, float],
+    serves: bool,
+) -> None:
+    own = verified(FAULTY)
+    store.save(replace(own, entries=(replace(own.best, config=NAIVE),)))
+    monkeypatch.setattr(devices, "cublas_version", lambda: FAULTY)
+    case.runtime._find = lambda problem, device, _: lookup(problem, device, store)
+    matrices = case.matrix(5, columns)[:, :1032], case.matrix(1032, 7), case.matrix(5, 7)
+    a, b, out = (torch.on("cuda:0", matrix) for matrix in matrices)
+    case.matmul(a, b, out, *factors)
+    assert np.allclose(out.host, factors[0] * a.host @ b.host, atol=1e-3)
+    assert bool(torch.products) == serves
+
+
 def test_matmul_calls_a_mended_vendor(
     case: Case, torch: FakeTorch, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -141,9 +165,5 @@ def test_wrong_vendor_never_wins_and_is_never_called(
     assert own.vendor_wins != wrong
     store.save(own)
 
-    def find(problem: Problem, device: Any, _: object) -> Answer | None:
-        return lookup(problem, device, store)
-
-    runtime = Runtime(Driver(case.cuda), find, case._plan, case._build)
-    case.runtime, case.matmul = runtime, Matmul(runtime)
+    case.runtime._find = lambda problem, device, _: lookup(problem, device, store)
     assert multiply(case, torch) == ([] if wrong else ["mm", "mm"])
