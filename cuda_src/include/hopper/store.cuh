@@ -75,16 +75,7 @@ __device__ __forceinline__ float finished(float sum, int row, int column, int ma
     if constexpr (READS) {
         if (row < args.m && column < args.n) {
             const Result* c = args.c + matrix * args.stride_c + row * args.ldc + column;
-            Result before;
-            if constexpr (S::TMA_STORE) {
-                // Nothing writes the element before it has been read. Loads of other elements may
-                // pass the bulk copies that store C.
-                const auto bits = load_invariant<sizeof(Result)>(c);
-                before = reinterpret_cast<const Result&>(bits);
-            } else {
-                before = *c;
-            }
-            value = fmaf(args.alpha, sum, args.beta * to_float(before));
+            value = fmaf(args.alpha, sum, args.beta * to_float(*c));
         }
     }
     if constexpr (has_bias(S::EPILOGUE)) value += bias;
