@@ -17,10 +17,17 @@ the trials of earlier kernels under `docs/results`. These are only guesses: ever
 measured by this run or by one that it continues. The f16 twin of a bf16 problem starts from its
 winners and gets `--twin` of the time.
 
-    python scripts/measure/shipped.py tune --submitted card.jsonl.xz
+    python scripts/measure/shipped.py retime new.jsonl.xz --devices all --seconds 240
 
-merges what users submitted (`autotune cache export --submit`) into the files of their cards, and
-needs no GPU.
+times the stale shipped records of this card again (`scripts/fit/stale.py` counts them). It first
+compiles their programs on all cores. Then each GPU takes one record after the other, verifies its
+best configurations and times them beside cuBLAS. A record with no working configuration is tuned for
+`--each` seconds. The bundle is written every few records. A second run continues it.
+
+    python scripts/measure/shipped.py take FILE...
+
+merges the records of `retime`, of `suite.py --records`, or of users (`autotune cache export
+--submit`) into the shipped files of their cards, in place of stale ones. It needs no GPU.
 """
 
 from __future__ import annotations
@@ -29,6 +36,8 @@ import math
 import os
 import tempfile
 from collections.abc import Iterable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
 from functools import partial
 from itertools import chain, product
@@ -40,19 +49,22 @@ import typer
 from results import read
 from rich.console import Console
 from rich.table import Table
-from suite import SUITE
+from suite import SUITE, side_by_side
 
-from autotune import settings
+from autotune import cores, settings
 from autotune.cuda import compiler
 from autotune.errors import AutotuneError, UsageError
+from autotune.families import registry
+from autotune.families.plan import Template
 from autotune.files import write_whole
 from autotune.measure import devices, targets
 from autotune.measure.measurement import Measurement
-from autotune.measure.recording import Recording
-from autotune.measure.targets import TargetOpener
+from autotune.measure.recording import Origin, Recording
+from autotune.measure.targets import Target, TargetOpener
 from autotune.problem import COMPUTES, Problem
 from autotune.records import Entry, Provenance, Record, Store, bundle, exchange, shipped
-from autotune.records.merging import made_from
+from autotune.records.merging import made_from, reconcile, stale
+from autotune.tuning import retiming
 from autotune.tuning.loop import Search, tune
 from autotune.tuning.tunable import GemmTunable
 
@@ -81,17 +93,10 @@ def main(
         Path, typer.Option(help="Folder or archive of recordings to start searches from.")
     ] = TRIALS,
     again: Annotated[bool, typer.Option("--again", help="Tune recorded problems again.")] = False,
-    submitted: Annotated[
-        list[Path] | None, typer.Option(help="Submission to merge; repeatable. Nothing is tuned.")
-    ] = None,
     seed: Annotated[int, typer.Option(help="Random seed.")] = 0,
 ) -> None:
     """Tunes and bundles; status 1 if a problem has no result."""
     began = monotonic()
-    if submitted:
-        for submission in submitted:
-            take(submission, out)
-        return
     where = targets.resolve(device)
     path = out or settings.shipped_dir() / f"{where.slug}.jsonl.xz"
     wanted = [problem for problem in problems(checked(computes)) if only in str(problem)]
@@ -123,31 +128,144 @@ def main(
         raise typer.Exit(1)
 
 
-def take(submission: Path, out: Path | None) -> None:
-    """Merges a submission into the shipped file of its card and prints what came of it.
-
-    Raises:
-        typer.BadParameter: if the file is no submission, or holds what a release cannot ship.
-    """
-    try:
-        content, today = bundle.loads(submission.read_bytes()), targets.here()
-        if content.submission is None:
-            raise UsageError("it says nothing of its card; `cache export --submit` writes one")
-        exchange.submitted(content, today, "")  # checks the records again
-    except (ValueError, UsageError) as error:
-        raise typer.BadParameter(f"{submission}: {error}") from error
-    device = next(iter(content.records)).device
-    path = out or settings.shipped_dir() / f"{device.slug}.jsonl.xz"
+def retime(
+    out: Annotated[Path, typer.Argument(help="Bundle to write or continue.")],
+    device_numbers: Annotated[str, typer.Option("--devices", help="GPUs: 0,1 or all.")] = "0",
+    seconds: Annotated[float, typer.Option(help="No record starts after these seconds.")] = 3600.0,
+    top: Annotated[int, typer.Option(min=1, help="Configurations of a record.")] = 2,
+    each: Annotated[float, typer.Option(help="Tuning seconds where none works.")] = 2.5,
+    only: Annotated[str, typer.Option(help="Only problems whose text contains this.")] = "",
+) -> None:
+    """Times the stale shipped records of this card again; status 1 if some are left."""
+    ends, today = monotonic() + seconds, targets.here()
+    gpus = [*devices.numbered(device_numbers)]
+    card = targets.resolve(gpus[0])
+    new = {record.problem: record for record in _records_in(out)} if out.exists() else {}
+    left = [
+        record
+        for record in shipped.records(card)
+        if stale(record, today) and only in str(record.problem) and record.problem not in new
+    ]
+    CONSOLE.print(f"{len(left)} stale records of {card.name}, {len(new)} measured again already")
+    count = compiled_ahead(left, card.arch, top, ends)
+    CONSOLE.print(f"{count} programs compiled, {ends - monotonic():.0f} s are left")
     with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as name:
-        file = ShippedFile(path, Store(Path(name)), today.source)
-        file.begin()
-        for record in content.records:
-            change = file.store.adopt(record, today)
-            CONSOLE.print(f"{record.problem!s:28} {change}", markup=False, highlight=False)
-        for record in file.store.records(device):
-            file.add(record)
-        file.write()
-    CONSOLE.print(f"{path}: {content.submission}; run scripts/fit/derived.py digests", markup=False)
+        options = Search(seconds=each, jobs=max(1, cores.available() // len(gpus) - 1))
+        work = partial(measured_again, store=Store(Path(name)), top=top, options=options)
+        for number, (old, record) in enumerate(side_by_side(left, gpus, ends, work), 1):
+            if isinstance(record, Record):
+                new[old.problem] = rounded(record)
+                CONSOLE.print(change(old, record), markup=False, highlight=False)
+            else:
+                CONSOLE.print(f"{old.problem}: {record}", style="red", markup=False)
+            if number % WRITTEN_EACH == 0:
+                write_fresh(out, new.values())
+    if new:
+        write_fresh(out, new.values())
+    missing = [str(old.problem) for old in left if old.problem not in new]
+    CONSOLE.print(f"{out}: {len(new)} records; {len(missing)} are left")
+    if missing:
+        raise typer.Exit(1)
+
+
+def compiled_ahead(records: Sequence[Record], arch: str, top: int, ends: float) -> int:
+    """Compiles the programs of the best configurations of records; returns their number.
+
+    None starts after `ends`, a time of `time.monotonic`.
+    """
+    templates = dict.fromkeys(
+        launch.template
+        for record in records
+        for config in retiming.best_first(record)[:top]
+        for launch in registry.plan(config, record.problem).launches
+    )
+
+    def build(template: Template) -> bool:
+        if monotonic() >= ends:
+            return False
+        compiler.compile(template, arch, cache=settings.cache_dir())
+        return True
+
+    with ThreadPoolExecutor(cores.available()) as pool:
+        return sum(pool.map(build, templates))
+
+
+def measured_again(
+    record: Record, opener: TargetOpener, *, store: Store, top: int, options: Search
+) -> Record | str:
+    """The record with its best `top` configurations timed anew, tuned anew if none works; else
+    why it could not be measured."""
+    compiled = partial(compiler.compile, cache=settings.cache_dir())
+
+    @contextmanager
+    def opened(problem: Problem) -> Iterator[Target]:
+        yield opener.target(problem)
+
+    try:
+        store.adopt(record, None)
+        (result,) = retiming.retime([record], opened, store, compiled, top=top)
+        if result.new is not None or result.trouble:
+            return result.new or result.trouble
+        return tune_at(record.problem, opener, store, options)
+    except AutotuneError as error:
+        return str(error)
+
+
+def change(old: Record, new: Record) -> str:
+    """A record measured again in one line, beside its earlier time and ratio to cuBLAS."""
+    before_us = old.best.measurement.time_us
+    ratio = f": {old.baseline.time_us / before_us:.3f}" if old.baseline else ""
+    return f"{line(new, new.provenance.seconds)} was {before_us:.2f} us{ratio}"
+
+
+def write_fresh(path: Path, records: Iterable[Record]) -> None:
+    """Writes records of this machine as a submission, which names its cuBLAS."""
+    content = bundle.Bundle(sorted(records, key=lambda record: record.problem))
+    made = exchange.submitted(content, targets.here(), devices.cublas_version())
+    write_whole(path, b"".join(bundle.written(made)))
+
+
+def take(
+    files: Annotated[list[Path], typer.Argument(help="Bundles of new records.")],
+    folder: Annotated[
+        Path | None, typer.Option(help="Folder of shipped files; by default the package's.")
+    ] = None,
+) -> None:
+    """Merges new records into the shipped files of their cards."""
+    today = targets.here()
+    for file in files:
+        try:
+            content = bundle.loads(file.read_bytes())
+            if content.submission is None:
+                raise UsageError("it says nothing of its card; `cache export --submit` writes one")
+            exchange.submitted(content, today, "")  # checks the records again
+        except (ValueError, UsageError) as error:
+            raise typer.BadParameter(f"{file}: {error}") from error
+        for path, count in put(content.records, folder or settings.shipped_dir(), today):
+            CONSOLE.print(f"{path}: {count} records changed", highlight=False)
+        CONSOLE.print(f"{content.submission}; run scripts/fit/derived.py", markup=False)
+
+
+def put(new: Sequence[Record], folder: Path, today: Origin) -> Iterator[tuple[Path, int]]:
+    """Merges records of one card into its shipped files, each into the file that has its problem,
+    the rest into the card's own; yields the files that change, with the number of records."""
+    slug = new[0].device.slug
+    own, left = folder / f"{slug}.jsonl.xz", {record.problem: rounded(record) for record in new}
+    for path in (*(path for path in shipped.paths(folder) if path != own), own):
+        old = bundle.loads(path.read_bytes()) if path.exists() else bundle.Bundle(())
+        merged = [
+            reconcile(record, left.pop(record.problem), today)
+            if record.device.slug == slug and record.problem in left
+            else record
+            for record in old.records
+        ]
+        merged += left.values() if path == own else ()
+        changed = len({*merged} - {*old.records})
+        if changed:
+            folder.mkdir(parents=True, exist_ok=True)
+            merged.sort(key=lambda record: record.problem)
+            write_whole(path, bundle.dumps(merged, old.ranges))
+            yield path, changed
 
 
 def checked(computes: list[str] | None) -> list[str] | None:
@@ -440,5 +558,7 @@ def bundle_recordings(
 if __name__ == "__main__":
     app = typer.Typer(pretty_exceptions_enable=False)
     app.command("tune")(main)
+    app.command()(retime)
+    app.command()(take)
     app.command("bundle")(bundle_recordings)
     app()

@@ -24,8 +24,8 @@ with less than 10 s of tuning it may still start during the final round and slow
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Iterator, Mapping, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from contextlib import ExitStack
 from dataclasses import dataclass
 from functools import partial
@@ -34,7 +34,7 @@ from itertools import product
 from pathlib import Path
 from time import monotonic
 from types import ModuleType
-from typing import Annotated, Any, Protocol, runtime_checkable
+from typing import Annotated, Any, Protocol, TypeVar, runtime_checkable
 
 import results
 import typer
@@ -51,13 +51,14 @@ from autotune.families.shared.tiling import tile_count
 from autotune.measure import devices, recording, targets
 from autotune.measure.baseline import FlatView
 from autotune.measure.bench import BASELINE
+from autotune.measure.devices import DeviceLike
 from autotune.measure.measurement import Failure, Measurement
 from autotune.measure.objective import COLD
 from autotune.measure.operands import Operands
 from autotune.measure.recording import Origin, Recording
 from autotune.measure.runner import Candidate, Runner
 from autotune.measure.session import Run, Session
-from autotune.measure.targets import Target
+from autotune.measure.targets import Target, TargetOpener
 from autotune.problem import ELEMENT_TYPES, LAYOUTS, Problem
 from autotune.problem.fields import ProblemFields
 from autotune.records import Record, Store
@@ -86,6 +87,9 @@ TRITON_BASELINE = "suite:open_triton"
 
 
 SHOWN = Console(width=110, soft_wrap=True)
+
+T = TypeVar("T")
+R = TypeVar("R")
 
 
 def main(
@@ -198,6 +202,30 @@ def add_row(problem: Problem, target: Future[OpenTarget], run: SuiteRun, sheet: 
     sheet.add(problem, record, row)
     SHOWN.print(results.table([row]), row["config"], markup=False)
     return True
+
+
+def side_by_side(
+    items: Iterable[T],
+    gpus: Sequence[DeviceLike],
+    ends: float,
+    work: Callable[[T, TargetOpener], R],
+) -> Iterator[tuple[T, R]]:
+    """The result of each item, as it comes. A GPU takes the next item as soon as it is free, and
+    its runners stay open. None starts after `ends`, a time of `time.monotonic`."""
+    with ThreadPoolExecutor(len(gpus)) as pool, ExitStack() as opened:
+        idle = [opened.enter_context(TargetOpener(gpu)) for gpu in gpus]
+        running: dict[Future[R], tuple[T, TargetOpener]] = {}
+        waiting = iter(items)
+        while True:
+            while idle and monotonic() < ends and (item := next(waiting, None)) is not None:
+                opener = idle.pop()
+                running[pool.submit(work, item, opener)] = item, opener
+            if not running:
+                return
+            for future in wait(running, return_when=FIRST_COMPLETED).done:
+                item, opener = running.pop(future)
+                idle.append(opener)
+                yield item, future.result()
 
 
 def chosen(
