@@ -242,11 +242,12 @@ class Sheet:
     rows: dict[Problem, Row] = field(default_factory=dict)
 
     def resume(self) -> None:
-        """Loads the rows of the file if they are of this device and these sources."""
+        """Loads the rows of the file if they are of this device, sources and cuBLAS."""
         if not self.path.exists():
             return
         content = json.loads(self.path.read_text())
-        if (content["device"], content["source"]) == (self.device, self.source):
+        made = tuple(content[name] for name in ("device", "source", "cublas"))
+        if made == (self.device, self.source, devices.cublas_version() or UNKNOWN):
             self.rows = {problem_of(row): row for row in content["rows"]}
 
     def add(self, problem: Problem, record: Record, row: Row) -> None:

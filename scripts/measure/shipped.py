@@ -21,8 +21,8 @@ winners and gets `--twin` of the time.
 
 times the stale shipped records of this card again (`scripts/fit/stale.py` counts them). It first
 compiles their programs on all cores. Then each GPU takes one record after the other, verifies its
-best configurations and times them beside cuBLAS. A record with no working configuration is tuned for
-`--each` seconds. The bundle is written every few records. A second run continues it.
+best configurations and times them beside cuBLAS. A record with no working configuration is tuned
+for `--each` seconds. The bundle is written every few records. A second run continues it.
 
     python scripts/measure/shipped.py take FILE...
 
@@ -37,7 +37,7 @@ import os
 import tempfile
 from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass, replace
 from functools import partial
 from itertools import chain, product
@@ -49,11 +49,11 @@ import typer
 from results import read
 from rich.console import Console
 from rich.table import Table
-from suite import SUITE, side_by_side
+from suite import SUITE, add_records, jobs_of, side_by_side
 
 from autotune import cores, settings
 from autotune.cuda import compiler
-from autotune.errors import AutotuneError, UsageError
+from autotune.errors import AutotuneError, ConfigError, UsageError
 from autotune.families import registry
 from autotune.families.plan import Template
 from autotune.files import write_whole
@@ -140,30 +140,33 @@ def retime(
     ends, today = monotonic() + seconds, targets.here()
     gpus = [*devices.numbered(device_numbers)]
     card = targets.resolve(gpus[0])
-    new = {record.problem: record for record in _records_in(out)} if out.exists() else {}
+    done = {record.problem for record in _records_in(out)} if out.exists() else set()
     left = [
         record
         for record in shipped.records(card)
-        if stale(record, today) and only in str(record.problem) and record.problem not in new
+        if stale(record, today) and only in str(record.problem) and record.problem not in done
     ]
-    CONSOLE.print(f"{len(left)} stale records of {card.name}, {len(new)} measured again already")
+    CONSOLE.print(f"{len(left)} stale records of {card.name}, {len(done)} measured again already")
     count = compiled_ahead(left, card.arch, top, ends)
     CONSOLE.print(f"{count} programs compiled, {ends - monotonic():.0f} s are left")
     with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as name:
-        options = Search(seconds=each, jobs=max(1, cores.available() // len(gpus) - 1))
+        options = Search(seconds=each, jobs=jobs_of(gpus))
         work = partial(measured_again, store=Store(Path(name)), top=top, options=options)
-        for number, (old, record) in enumerate(side_by_side(left, gpus, ends, work), 1):
-            if isinstance(record, Record):
-                new[old.problem] = rounded(record)
-                CONSOLE.print(change(old, record), markup=False, highlight=False)
-            else:
-                CONSOLE.print(f"{old.problem}: {record}", style="red", markup=False)
-            if number % WRITTEN_EACH == 0:
-                write_fresh(out, new.values())
-    if new:
-        write_fresh(out, new.values())
-    missing = [str(old.problem) for old in left if old.problem not in new]
-    CONSOLE.print(f"{out}: {len(new)} records; {len(missing)} are left")
+        fresh: list[Record] = []
+        for old, made in side_by_side(left, gpus, ends, work):
+            if isinstance(made, str):
+                CONSOLE.print(f"{old.problem}: {made}", style="red", markup=False)
+                continue
+            done.add(old.problem)
+            fresh.append(made)
+            if len(fresh) == WRITTEN_EACH:
+                add_records(out, fresh)
+                fresh.clear()
+            CONSOLE.print(change(old, made), markup=False, highlight=False)
+        if fresh:
+            add_records(out, fresh)
+    missing = [str(old.problem) for old in left if old.problem not in done]
+    CONSOLE.print(f"{out}: {len(done)} records; {len(missing)} are left")
     if missing:
         raise typer.Exit(1)
 
@@ -173,12 +176,12 @@ def compiled_ahead(records: Sequence[Record], arch: str, top: int, ends: float) 
 
     None starts after `ends`, a time of `time.monotonic`.
     """
-    templates = dict.fromkeys(
-        launch.template
-        for record in records
-        for config in retiming.best_first(record)[:top]
-        for launch in registry.plan(config, record.problem).launches
-    )
+    templates: dict[Template, None] = {}
+    for record in records:
+        for config in retiming.best_first(record)[:top]:
+            with suppress(ConfigError):  # of an earlier version; the next one is measured
+                launches = registry.plan(config, record.problem).launches
+                templates |= dict.fromkeys(launch.template for launch in launches)
 
     def build(template: Template) -> bool:
         if monotonic() >= ends:
@@ -216,13 +219,6 @@ def change(old: Record, new: Record) -> str:
     before_us = old.best.measurement.time_us
     ratio = f": {old.baseline.time_us / before_us:.3f}" if old.baseline else ""
     return f"{line(new, new.provenance.seconds)} was {before_us:.2f} us{ratio}"
-
-
-def write_fresh(path: Path, records: Iterable[Record]) -> None:
-    """Writes records of this machine as a submission, which names its cuBLAS."""
-    content = bundle.Bundle(sorted(records, key=lambda record: record.problem))
-    made = exchange.submitted(content, targets.here(), devices.cublas_version())
-    write_whole(path, b"".join(bundle.written(made)))
 
 
 def take(
@@ -294,13 +290,12 @@ def tune_at(problem: Problem, places: TargetOpener, store: Store, options: Searc
     Raises:
         AutotuneError: if nothing could be measured.
     """
-    with places.starting(problem) as ready:
-        target = ready()
-        return tune(
-            *(GemmTunable(problem), target.runner, store, options),
-            compile=partial(compiler.compile, cache=settings.cache_dir()),
-            origin=target.origin,
-        )
+    target = places.target(problem)
+    return tune(
+        *(GemmTunable(problem), target.runner, store, options),
+        compile=partial(compiler.compile, cache=settings.cache_dir()),
+        origin=target.origin,
+    )
 
 
 def line(record: Record, seconds: float) -> str:
