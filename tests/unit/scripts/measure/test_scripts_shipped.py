@@ -15,7 +15,7 @@ import typer
 from results import geomean
 from support import sample_recording
 from support.command_line import run as command_line
-from support.fake_runner import ORIGIN, FakeRunner, compiled, tiled
+from support.fake_runner import ORIGIN, FakeRunner, compiled, crash, tiled
 from support.sample_recording import DEVICE, FASTEST, FASTEST_US, PROBLEM
 from support.sample_records import H100, SQUARE, entry, record
 from typer import Typer
@@ -23,11 +23,10 @@ from typer.testing import CliRunner, Result
 
 from autotune import settings
 from autotune.cuda import compiler
-from autotune.families.config import Config
 from autotune.lookup.digest import RecordDigest
 from autotune.lookup.lookup import lookup
 from autotune.measure import devices, targets
-from autotune.measure.measurement import Failure, Measurement
+from autotune.measure.measurement import Measurement
 from autotune.measure.recording import Recording, path_of
 from autotune.measure.targets import Target
 from autotune.problem import Problem
@@ -299,16 +298,13 @@ def test_retiming_ends_with_its_seconds(tmp_path: Path, monkeypatch: pytest.Monk
 def test_record_of_which_nothing_works_is_tuned(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def outcome(config: Config) -> Measurement | Failure:
-        broken = config in (tiled(16), tiled(8))
-        return Failure("verify", "wrong") if broken else Measurement(700.0)
-
-    out = tmp_path / "new.jsonl.xz"
-    words = ("--only", "4096x4096x4096", "--each", 0.5)
-    assert retime(FakeRunner(outcome), out, monkeypatch, *words).exit_code == 0
+    tuned = record(replace(entry(32, 700.0), config=tiled(32)))
+    monkeypatch.setattr(shipped, "tune_at", lambda problem, *_: replace(tuned, problem=problem))
+    runner, out = FakeRunner(crash), tmp_path / "new.jsonl.xz"
+    assert retime(runner, out, monkeypatch, "--only", "4096x4096").exit_code == 0
+    assert runner.measured == [tiled(16), tiled(8)]
     (made,) = bundle.loads(out.read_bytes()).records
-    assert made.best.measurement.time_us == 700.0
-    assert made.best.config.family == "simt"
+    assert made.entries == tuned.entries
 
 
 # Left-out shapes
