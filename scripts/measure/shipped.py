@@ -21,8 +21,9 @@ winners and gets `--twin` of the time.
 
 times the stale shipped records of this card again (`scripts/fit/stale.py` counts them). It first
 compiles their programs on all cores. Then each GPU takes one record after the other, verifies its
-best configurations and times them beside cuBLAS. A record with no working configuration is tuned
-for `--each` seconds. The bundle is written every few records. A second run continues it.
+best configurations and times them beside cuBLAS. Then records slower than cuBLAS, or without a
+working configuration, are tuned for `--each` seconds. The bundle is written every few records. A
+second run continues it.
 
     python scripts/measure/shipped.py take FILE...
 
@@ -37,7 +38,7 @@ import os
 import tempfile
 from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
 from functools import partial
 from itertools import chain, product
@@ -53,9 +54,10 @@ from suite import SUITE, add_records, jobs_of, side_by_side
 
 from autotune import cores, settings
 from autotune.cuda import compiler
+from autotune.cuda.program import Program
 from autotune.errors import AutotuneError, ConfigError, UsageError
 from autotune.families import registry
-from autotune.families.plan import Template
+from autotune.families.config import Config
 from autotune.files import write_whole
 from autotune.measure import devices, targets
 from autotune.measure.measurement import Measurement
@@ -66,6 +68,7 @@ from autotune.records import Entry, Provenance, Record, Store, bundle, exchange,
 from autotune.records.merging import made_from, reconcile, stale
 from autotune.tuning import retiming
 from autotune.tuning.loop import Search, tune
+from autotune.tuning.pipeline import SPILL_LIMIT
 from autotune.tuning.tunable import GemmTunable
 
 TRIALS = Path("docs/results/h100/trials.zip")
@@ -133,71 +136,83 @@ def retime(
     device_numbers: Annotated[str, typer.Option("--devices", help="GPUs: 0,1 or all.")] = "0",
     seconds: Annotated[float, typer.Option(help="No record starts after these seconds.")] = 3600.0,
     top: Annotated[int, typer.Option(min=1, help="Configurations of a record.")] = 2,
-    each: Annotated[float, typer.Option(help="Tuning seconds where none works.")] = 2.5,
+    each: Annotated[float, typer.Option(help="Tuning seconds of slow records.")] = 2.5,
     only: Annotated[str, typer.Option(help="Only problems whose text contains this.")] = "",
 ) -> None:
     """Times the stale shipped records of this card again; status 1 if some are left."""
     ends, today = monotonic() + seconds, targets.here()
     gpus = [*devices.numbered(device_numbers)]
     card = targets.resolve(gpus[0])
-    done = {record.problem for record in _records_in(out)} if out.exists() else set()
+    new = {record.problem: record for record in _records_in(out)} if out.exists() else {}
     left = [
         record
         for record in shipped.records(card)
-        if stale(record, today) and only in str(record.problem) and record.problem not in done
+        if stale(record, today) and only in str(record.problem) and record.problem not in new
     ]
-    CONSOLE.print(f"{len(left)} stale records of {card.name}, {len(done)} measured again already")
-    count = compiled_ahead(left, card.arch, top, ends)
-    CONSOLE.print(f"{count} programs compiled, {ends - monotonic():.0f} s are left")
+    CONSOLE.print(f"{len(left)} stale records of {card.name}, {len(new)} measured again already")
+    compiled_ahead(left, card.arch, top, ends)
+    CONSOLE.print(f"compiled; {max(0.0, ends - monotonic()):.0f} s are left")
     with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as name:
-        options = Search(seconds=each, jobs=jobs_of(gpus))
-        work = partial(measured_again, store=Store(Path(name)), top=top, options=options)
-        fresh: list[Record] = []
-        for old, made in side_by_side(left, gpus, ends, work):
-            if isinstance(made, str):
-                CONSOLE.print(f"{old.problem}: {made}", style="red", markup=False)
-                continue
-            done.add(old.problem)
-            fresh.append(made)
-            if len(fresh) == WRITTEN_EACH:
-                add_records(out, fresh)
-                fresh.clear()
-            CONSOLE.print(change(old, made), markup=False, highlight=False)
-        if fresh:
-            add_records(out, fresh)
-    missing = [str(old.problem) for old in left if old.problem not in done]
-    CONSOLE.print(f"{out}: {len(done)} records; {len(missing)} are left")
+        store, options = Store(Path(name)), Search(seconds=each, jobs=jobs_of(gpus))
+        timed = partial(timed_again, store=store, top=top)
+        collect(side_by_side(left, gpus, ends, timed), new, out)
+        behind = [record for record in new.values() if loses(record)]
+        behind += [record for record in left if record.problem not in new]
+        tuned = partial(tuned_again, store=store, options=options)
+        collect(side_by_side(behind, gpus, ends, tuned), new, out)
+    missing = [record for record in left if record.problem not in new]
+    CONSOLE.print(f"{out}: {len(new)} records; {len(missing)} are left")
     if missing:
         raise typer.Exit(1)
 
 
-def compiled_ahead(records: Sequence[Record], arch: str, top: int, ends: float) -> int:
-    """Compiles the programs of the best configurations of records; returns their number.
+def compiled_ahead(records: Sequence[Record], arch: str, top: int, ends: float) -> None:
+    """Compiles the best `top` configurations of each record that compile, on all cores.
 
     None starts after `ends`, a time of `time.monotonic`.
     """
-    templates: dict[Template, None] = {}
-    for record in records:
-        for config in retiming.best_first(record)[:top]:
-            with suppress(ConfigError):  # of an earlier version; the next one is measured
-                launches = registry.plan(config, record.problem).launches
-                templates |= dict.fromkeys(launch.template for launch in launches)
 
-    def build(template: Template) -> bool:
+    def compiles(config: Config, problem: Problem) -> bool:
         if monotonic() >= ends:
             return False
-        compiler.compile(template, arch, cache=settings.cache_dir())
-        return True
+        try:
+            launches = registry.plan(config, problem).launches
+        except ConfigError:  # of an earlier version
+            return False
+        templates = [launch.template for launch in launches]
+        programs = [compiler.compile(each, arch, cache=settings.cache_dir()) for each in templates]
+        return all(isinstance(each, Program) and each.spills <= SPILL_LIMIT for each in programs)
+
+    def build(record: Record) -> None:
+        configs = iter(retiming.best_first(record))
+        for _ in range(top):
+            next((config for config in configs if compiles(config, record.problem)), None)
 
     with ThreadPoolExecutor(cores.available()) as pool:
-        return sum(pool.map(build, templates))
+        [*pool.map(build, records)]
 
 
-def measured_again(
-    record: Record, opener: TargetOpener, *, store: Store, top: int, options: Search
-) -> Record | str:
-    """The record with its best `top` configurations timed anew, tuned anew if none works; else
-    why it could not be measured."""
+def collect(
+    measured: Iterable[tuple[Record, Record | str]], new: dict[Problem, Record], out: Path
+) -> None:
+    """Adds new records to `new` and, every few, to the bundle; prints a line for each."""
+    fresh: list[Record] = []
+    for old, made in measured:
+        if isinstance(made, str):
+            CONSOLE.print(f"{old.problem}: {made}", style="red", markup=False)
+            continue
+        new[old.problem] = made
+        fresh.append(made)
+        CONSOLE.print(change(old, made), markup=False, highlight=False)
+        if len(fresh) == WRITTEN_EACH:
+            add_records(out, fresh)
+            fresh.clear()
+    if fresh:
+        add_records(out, fresh)
+
+
+def timed_again(record: Record, opener: TargetOpener, *, store: Store, top: int) -> Record | str:
+    """The record with its best `top` configurations timed anew, or why there is none."""
     compiled = partial(compiler.compile, cache=settings.cache_dir())
 
     @contextmanager
@@ -207,11 +222,26 @@ def measured_again(
     try:
         store.adopt(record, None)
         (result,) = retiming.retime([record], opened, store, compiled, top=top)
-        if result.new is not None or result.trouble:
-            return result.new or result.trouble
+    except AutotuneError as error:
+        return str(error)
+    return result.new or result.trouble or "no configuration works any more"
+
+
+def tuned_again(
+    record: Record, opener: TargetOpener, *, store: Store, options: Search
+) -> Record | str:
+    """The record of a search, which starts from the record; or why there is none."""
+    try:
+        store.adopt(record, None)
         return tune_at(record.problem, opener, store, options)
     except AutotuneError as error:
         return str(error)
+
+
+def loses(record: Record) -> bool:
+    """Whether cuBLAS was faster than the record."""
+    theirs = record.baseline
+    return theirs is not None and theirs.time_us < record.best.measurement.time_us
 
 
 def change(old: Record, new: Record) -> str:

@@ -264,7 +264,7 @@ def retime(
 def test_stale_records_are_timed_again_and_taken(
     stale: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    out, runner = tmp_path / "new.jsonl.xz", FakeRunner(lambda _: Measurement(800.0))
+    out, runner = tmp_path / "new.jsonl.xz", FakeRunner(lambda _: Measurement(80.0))
     assert retime(runner, out, monkeypatch, "--top", 1).exit_code == 0
     assert runner.measured == [tiled(16)] * 2
     assert bundle.loads(out.read_bytes()).submission.cublas == "13.10.0"
@@ -272,9 +272,9 @@ def test_stale_records_are_timed_again_and_taken(
     (file,) = stale.iterdir()
     taken = bundle.loads(file.read_bytes()).records
     assert [(each.problem.m, each.best.measurement.time_us) for each in taken] == [
-        (256, 800.0),
+        (256, 80.0),
         (512, 900.0),
-        (4096, 800.0),
+        (4096, 80.0),
     ]
     assert [each for each in taken if merging.stale(each, ORIGIN)] == []
 
@@ -282,8 +282,8 @@ def test_stale_records_are_timed_again_and_taken(
 @pytest.mark.usefixtures("stale")
 def test_retiming_continues_an_earlier_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     out = tmp_path / "new.jsonl.xz"
-    retime(FakeRunner(), out, monkeypatch, "--only", "256x256")
-    runner = FakeRunner()
+    first, runner = (FakeRunner(lambda _: Measurement(80.0)) for _ in range(2))
+    retime(first, out, monkeypatch, "--only", "256x256")
     assert "1 stale records" in retime(runner, out, monkeypatch, "--top", 1).output
     assert (len(runner.measured), len(bundle.loads(out.read_bytes()).records)) == (1, 2)
 
@@ -292,6 +292,24 @@ def test_retiming_continues_an_earlier_run(tmp_path: Path, monkeypatch: pytest.M
 def test_retiming_ends_with_its_seconds(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     done = retime(FakeRunner(), tmp_path / "new.jsonl.xz", monkeypatch, "--seconds", 0)
     assert (done.exit_code, "2 are left" in done.output) == (1, True)
+
+
+@pytest.mark.usefixtures("stale")
+def test_record_slower_than_cublas_is_tuned(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tuned = record(replace(entry(32, 85.0), config=tiled(32)))
+    monkeypatch.setattr(shipped, "tune_at", lambda problem, *_: replace(tuned, problem=problem))
+    outcomes = {tiled(16): 80.0, tiled(8): 95.0}  # cuBLAS takes 90
+    runner, out = (
+        FakeRunner(lambda config: Measurement(outcomes[config])),
+        tmp_path / "new.jsonl.xz",
+    )
+    retime(runner, out, monkeypatch, "--only", "256x256", "--top", 1)
+    assert bundle.loads(out.read_bytes()).records[0].best.config == tiled(16)
+    outcomes[tiled(16)] = 95.0
+    retime(runner, out, monkeypatch, "--only", "4096x4096", "--top", 1)
+    assert bundle.loads(out.read_bytes()).records[1].best.config == tiled(32)
 
 
 @pytest.mark.usefixtures("stale")
