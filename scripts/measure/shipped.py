@@ -19,9 +19,9 @@ winners and gets `--twin` of the time.
 
     python scripts/measure/shipped.py retime new.jsonl.xz --devices all --seconds 240
 
-times the stale shipped records of this card again (`scripts/fit/stale.py` counts them). It first
-compiles their programs on all cores. Then each GPU takes one record after the other, verifies its
-best configurations and times them beside cuBLAS. Then records slower than cuBLAS, or without a
+times the stale shipped records of this card again (`scripts/fit/stale.py` counts them). It compiles
+the programs of a hundred on all cores. Then each GPU takes one record after the other, verifies its
+best configurations and times them beside cuBLAS. At last records slower than cuBLAS, or without a
 working configuration, are tuned for `--each` seconds. The bundle is written every few records. A
 second run continues it.
 
@@ -75,6 +75,10 @@ TRIALS = Path("docs/results/h100/trials.zip")
 
 
 WRITTEN_EACH = 10
+
+
+BATCH = 100
+"""Stale records whose programs are compiled before the first of them is timed."""
 
 
 CONSOLE = Console(width=110, soft_wrap=True)
@@ -150,12 +154,11 @@ def retime(
         if stale(record, today) and only in str(record.problem) and record.problem not in new
     ]
     CONSOLE.print(f"{len(left)} stale records of {card.name}, {len(new)} measured again already")
-    compiled_ahead(left, card.arch, top, ends)
-    CONSOLE.print(f"compiled; {max(0.0, ends - monotonic()):.0f} s are left")
     with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as name:
         store, options = Store(Path(name)), Search(seconds=each, jobs=jobs_of(gpus))
         timed = partial(timed_again, store=store, top=top)
-        collect(side_by_side(left, gpus, ends, timed), new, out)
+        ready = compiled_ahead(left, card.arch, top, ends)
+        collect(side_by_side(ready, gpus, ends, timed), new, out)
         behind = [record for record in new.values() if loses(record)]
         behind += [record for record in left if record.problem not in new]
         tuned = partial(tuned_again, store=store, options=options)
@@ -166,8 +169,9 @@ def retime(
         raise typer.Exit(1)
 
 
-def compiled_ahead(records: Sequence[Record], arch: str, top: int, ends: float) -> None:
-    """Compiles the best `top` configurations of each record that compile, on all cores.
+def compiled_ahead(records: Sequence[Record], arch: str, top: int, ends: float) -> Iterator[Record]:
+    """The records, after the best `top` configurations of each that compile are compiled, for a
+    batch at once on all cores.
 
     None starts after `ends`, a time of `time.monotonic`.
     """
@@ -188,8 +192,12 @@ def compiled_ahead(records: Sequence[Record], arch: str, top: int, ends: float) 
         for _ in range(top):
             next((config for config in configs if compiles(config, record.problem)), None)
 
-    with ThreadPoolExecutor(cores.available()) as pool:
-        [*pool.map(build, records)]
+    for first in range(0, len(records), BATCH):
+        batch = records[first : first + BATCH]
+        with ThreadPoolExecutor(cores.available()) as pool:
+            [*pool.map(build, batch)]
+        CONSOLE.print(f"{len(batch)} records compiled, {ends - monotonic():.0f} s are left")
+        yield from batch
 
 
 def collect(
