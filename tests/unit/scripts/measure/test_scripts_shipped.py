@@ -15,7 +15,7 @@ import typer
 from results import geomean
 from support import sample_recording
 from support.command_line import run as command_line
-from support.fake_runner import ORIGIN, FakeRunner, compiled, crash, tiled
+from support.fake_runner import ORIGIN, FakeRunner, OpenFake, compiled, crash, tiled
 from support.sample_recording import DEVICE, FASTEST, FASTEST_US, PROBLEM
 from support.sample_records import H100, SQUARE, entry, record
 from typer import Typer
@@ -28,7 +28,6 @@ from autotune.lookup.lookup import lookup
 from autotune.measure import devices, targets
 from autotune.measure.measurement import Measurement
 from autotune.measure.recording import Recording, path_of
-from autotune.measure.targets import Target
 from autotune.problem import Problem
 from autotune.records import Record, Store, bundle, merging
 
@@ -212,25 +211,6 @@ def test_unfit_submission_is_refused(content: bundle.Bundle, told: str, tmp_path
 # Stale records
 
 
-class Openers:
-    """Stands in for a `TargetOpener`: every problem is measured by one fake runner."""
-
-    def __init__(self, runner: FakeRunner) -> None:
-        self.runner = runner
-
-    def __call__(self, _device: object) -> Openers:
-        return self
-
-    def __enter__(self) -> Openers:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        """There is nothing to close."""
-
-    def target(self, _problem: Problem) -> Target:
-        return Target(self.runner, ORIGIN)
-
-
 @pytest.fixture
 def stale(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """The folder of a shipped file with two stale records and one of the current sources."""
@@ -254,7 +234,7 @@ def stale(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def retime(
     runner: FakeRunner, out: Path, monkeypatch: pytest.MonkeyPatch, *options: object
 ) -> Result:
-    monkeypatch.setattr(suite, "TargetOpener", Openers(runner))
+    monkeypatch.setattr(suite, "TargetOpener", OpenFake(runner))
     app = Typer()
     app.command()(shipped.retime)
     words = [str(word) for word in (out, *options)]

@@ -18,7 +18,7 @@ import record
 import suite
 import typer
 from support import sample_recording, sample_records
-from support.fake_runner import ORIGIN, FakeRunner, compiled, crash, tiled
+from support.fake_runner import ORIGIN, FakeRunner, OpenFake, compiled, crash, tiled
 from support.sample_recording import DEVICE, FASTEST, FASTEST_US, PROBLEM, VENDOR_US
 from support.sample_records import H100
 from typer import Typer
@@ -34,6 +34,7 @@ from autotune.measure.recording import Recording
 from autotune.measure.runner import Candidate
 from autotune.measure.targets import Target, TargetOpener
 from autotune.problem import LAYOUTS, Problem
+from autotune.records import bundle
 from autotune.tuning.trials import Progress, Trial
 
 SHAPE = PROBLEM.shape
@@ -166,6 +167,21 @@ def test_no_shape_starts_after_the_time_limit(tmp_path: Path) -> None:
     result = run(tmp_path / "out", "--seconds", 0)
     assert (result.exit_code, "no result: 256x256x256" in result.output) == (1, True)
     assert not (tmp_path / "out").exists()
+
+
+def test_records_of_a_run_can_be_shipped(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    opener = OpenFake(FakeRunner(lambda _: Measurement(10.0)))
+    monkeypatch.setattr(suite, "TargetOpener", opener)
+    monkeypatch.setattr(suite, "compile", lambda template, arch, cache: compiled(template, arch))  # noqa: ARG005
+    monkeypatch.setattr(targets, "resolve", lambda _: H100)
+    monkeypatch.setattr(targets, "here", lambda: ORIGIN)
+    monkeypatch.setattr(devices, "cublas_version", lambda: "13.10.0")
+    made = tmp_path / "made.jsonl.xz"
+    assert run(tmp_path, "--devices", "0", "--records", made).exit_code == 0
+    content = bundle.loads(made.read_bytes())
+    assert [record.problem for record in content.records] == [PROBLEM]
+    assert content.submission is not None
+    assert content.submission.cublas == "13.10.0"
 
 
 def test_gpus_take_items_side_by_side() -> None:
