@@ -159,8 +159,8 @@ def retime(
         timed = partial(timed_again, store=store, top=top)
         ready = compiled_ahead(left, card.arch, top, ends)
         collect(side_by_side(ready, gpus, ends, timed), new, out)
-        behind = [record for record in new.values() if loses(record)]
-        behind += [record for record in left if record.problem not in new]
+        behind = [record for record in left if record.problem not in new]
+        behind += sorted((record for record in new.values() if ratio(record) < 1), key=ratio)
         tuned = partial(tuned_again, store=store, options=options)
         collect(side_by_side(behind, gpus, ends, tuned), new, out)
     missing = [record for record in left if record.problem not in new]
@@ -246,17 +246,16 @@ def tuned_again(
         return str(error)
 
 
-def loses(record: Record) -> bool:
-    """Whether cuBLAS was faster than the record."""
+def ratio(record: Record) -> float:
+    """cuBLAS's time over the record's; infinite if cuBLAS was not timed."""
     theirs = record.baseline
-    return theirs is not None and theirs.time_us < record.best.measurement.time_us
+    return theirs.time_us / record.best.measurement.time_us if theirs else math.inf
 
 
 def change(old: Record, new: Record) -> str:
     """A record measured again in one line, beside its earlier time and ratio to cuBLAS."""
     before_us = old.best.measurement.time_us
-    ratio = f": {old.baseline.time_us / before_us:.3f}" if old.baseline else ""
-    return f"{line(new, new.provenance.seconds)} was {before_us:.2f} us{ratio}"
+    return f"{line(new, new.provenance.seconds)} was {before_us:.2f} us: {ratio(old):.3f}"
 
 
 def take(
@@ -408,12 +407,11 @@ def table(records: Iterable[Record]) -> Table:
     ratios: dict[str, list[float]] = {}
     for record in records:
         if record.baseline is not None:
-            ratio = record.baseline.time_us / record.best.measurement.time_us
-            ratios.setdefault(record.problem.compute, []).append(ratio)
+            ratios.setdefault(record.problem.compute, []).append(ratio(record))
     shown = Table("compute", "problems", "geomean", "worst", "faster than cuBLAS")
     for compute, values in sorted(ratios.items()):
         mean = math.exp(sum(map(math.log, values)) / len(values))
-        wins = sum(ratio > 1 for ratio in values)
+        wins = sum(value > 1 for value in values)
         shown.add_row(compute, str(len(values)), f"{mean:.3f}", f"{min(values):.3f}", str(wins))
     return shown
 

@@ -275,21 +275,25 @@ def test_retiming_ends_with_its_seconds(tmp_path: Path, monkeypatch: pytest.Monk
 
 
 @pytest.mark.usefixtures("stale")
-def test_record_slower_than_cublas_is_tuned(
+def test_records_slower_than_cublas_are_tuned_worst_first(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    tuned = record(replace(entry(32, 85.0), config=tiled(32)))
-    monkeypatch.setattr(shipped, "tune_at", lambda problem, *_: replace(tuned, problem=problem))
-    outcomes = {tiled(16): 80.0, tiled(8): 95.0}  # cuBLAS takes 90
-    runner, out = (
-        FakeRunner(lambda config: Measurement(outcomes[config])),
-        tmp_path / "new.jsonl.xz",
-    )
-    retime(runner, out, monkeypatch, "--only", "256x256", "--top", 1)
-    assert bundle.loads(out.read_bytes()).records[0].best.config == tiled(16)
-    outcomes[tiled(16)] = 95.0
-    retime(runner, out, monkeypatch, "--only", "4096x4096", "--top", 1)
-    assert bundle.loads(out.read_bytes()).records[1].best.config == tiled(32)
+    tuned: list[Problem] = []
+
+    def tune_at(problem: Problem, *_: object) -> Record:
+        tuned.append(problem)
+        return record(replace(entry(32, 85.0), config=tiled(32)), problem=problem)
+
+    monkeypatch.setattr(shipped, "tune_at", tune_at)
+    runner, out = FakeRunner(lambda _: Measurement(80.0)), tmp_path / "new.jsonl.xz"
+    retime(runner, out, monkeypatch, "--only", "256x256")  # cuBLAS takes 90
+    assert tuned == []
+    slower = iter((95.0, 100.0))
+    runner = FakeRunner(again=lambda _: Measurement(next(slower)))
+    out.unlink()
+    retime(runner, out, monkeypatch, "--top", 1)
+    assert [problem.m for problem in tuned] == [4096, 256]
+    assert [each.best.config for each in bundle.loads(out.read_bytes()).records] == [tiled(32)] * 2
 
 
 @pytest.mark.usefixtures("stale")
