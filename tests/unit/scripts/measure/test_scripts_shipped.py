@@ -247,7 +247,9 @@ def test_stale_records_are_timed_again_and_taken(
     out, runner = tmp_path / "new.jsonl.xz", FakeRunner(lambda _: Measurement(80.0))
     assert retime(runner, out, monkeypatch, "--top", 1).exit_code == 0
     assert runner.measured == [tiled(16)] * 2
-    assert bundle.loads(out.read_bytes()).submission.cublas == "13.10.0"
+    submitted = bundle.loads(out.read_bytes()).submission
+    assert submitted is not None
+    assert submitted.cublas == "13.10.0"
     shipped.take([out], stale)
     (file,) = stale.iterdir()
     taken = bundle.loads(file.read_bytes()).records
