@@ -147,7 +147,8 @@ def retime(
     ends, today = monotonic() + seconds, targets.here()
     gpus = [*devices.numbered(device_numbers)]
     card = targets.resolve(gpus[0])
-    new = {record.problem: record for record in _records_in(out)} if out.exists() else {}
+    earlier = _records_in(out) if out.exists() else ()
+    new = {record.problem: record for record in earlier if not stale(record, today)}
     left = [
         record
         for record in shipped.records(card)

@@ -65,6 +65,7 @@ from autotune.measure.targets import Target, TargetOpener
 from autotune.problem import ELEMENT_TYPES, LAYOUTS, Problem
 from autotune.problem.fields import ProblemFields
 from autotune.records import Record, Store, bundle, exchange
+from autotune.records.merging import stale
 from autotune.tuning.loop import Search, tune
 from autotune.tuning.pipeline import Compile, prepare
 from autotune.tuning.trials import Progress, Silent, Trial
@@ -161,14 +162,21 @@ def jobs_of(gpus: Sequence[DeviceLike]) -> int:
 
 
 def add_records(path: Path, new: Iterable[Record]) -> None:
-    """Adds measured records to a bundle, in place of those of the same problems.
+    """Adds measured records to a bundle, in place of those of the same problems; stale ones go.
 
-    The bundle names what it was measured with, its cuBLAS included, as a submission does.
+    The bundle names what it was measured with, its versions of cuBLAS included, as a submission
+    does.
     """
-    earlier = bundle.loads(path.read_bytes()).records if path.exists() else ()
-    latest = {record.problem: record for record in (*earlier, *new)}
+    today, versions = targets.here(), [devices.cublas_version()]
+    latest: dict[Problem, Record] = {}
+    if path.exists():
+        earlier = bundle.loads(path.read_bytes())
+        latest = {each.problem: each for each in earlier.records if not stale(each, today)}
+        if latest and earlier.submission:
+            versions = [*earlier.submission.cublas.split(", "), *versions]
+    latest |= {each.problem: each for each in new}
     content = bundle.Bundle([latest[problem] for problem in sorted(latest)])
-    made = exchange.submitted(content, targets.here(), devices.cublas_version())
+    made = exchange.submitted(content, today, ", ".join(dict.fromkeys(versions)))
     path.parent.mkdir(parents=True, exist_ok=True)
     write_whole(path, b"".join(bundle.written(made)))
 

@@ -271,6 +271,23 @@ def test_retiming_continues_an_earlier_run(tmp_path: Path, monkeypatch: pytest.M
 
 
 @pytest.mark.usefixtures("stale")
+def test_bundle_names_every_cublas_and_drops_stale_records(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    out = tmp_path / "new.jsonl.xz"
+    out.write_bytes(bundle.dumps([record(source="0ld")]))
+    for version, shape in (("13.1.0", "4096x4096"), ("13.10.0", "256x256")):
+        monkeypatch.setattr(devices, "cublas_version", lambda version=version: version)
+        runner = FakeRunner(lambda _: Measurement(80.0))
+        retime(runner, out, monkeypatch, "--only", shape, "--top", 1)
+        assert len(runner.measured) == 1
+    content = bundle.loads(out.read_bytes())
+    assert content.submission is not None
+    assert content.submission.cublas == "13.1.0, 13.10.0"
+    assert [each.best.measurement.time_us for each in content.records] == [80.0, 80.0]
+
+
+@pytest.mark.usefixtures("stale")
 def test_retiming_ends_with_its_seconds(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     done = retime(FakeRunner(), tmp_path / "new.jsonl.xz", monkeypatch, "--seconds", 0)
     assert (done.exit_code, "2 are left" in done.output) == (1, True)
