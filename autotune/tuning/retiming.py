@@ -175,9 +175,7 @@ class _Round:
     def _legal(self) -> Iterator[Config]:
         """The record's configurations that can run today, the best hot and the best cold first."""
         barred = self._quarantine.barred()
-        record = self._record
-        entries = (record.best, record.best_by(COLD), *record.entries)
-        for config in dict.fromkeys(entry.config for entry in entries):
+        for config in best_first(self._record):
             why = _illegal(config, self._record, self._runner)
             if why is not None:
                 self._failed[config] = Failure("resources", why)
@@ -189,6 +187,12 @@ class _Round:
     def _fail(self, config: Config, failure: Failure) -> None:
         self._quarantine.note(self._record.problem, config, failure)
         self._failed[config] = failure
+
+
+def best_first(record: Record) -> list[Config]:
+    """The configurations of a record: the best hot, the best cold, then the others."""
+    entries = (record.best, record.best_by(COLD), *record.entries)
+    return [*dict.fromkeys(entry.config for entry in entries)]
 
 
 def _require_same_model(record: Record, runner: Runner) -> None:

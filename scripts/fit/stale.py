@@ -2,6 +2,7 @@
 
     python scripts/fit/stale.py count             as `make check` does; no compiler is needed
     python scripts/fit/stale.py count --refuse    as `make wheel` does: fails if a record is stale
+    python scripts/fit/stale.py count --named     names them
     python scripts/fit/stale.py stamp             stamps records of the same code, lists the others
 
 `stamp` compiles the configurations of a record with the tree that made it and with this one. That
@@ -72,18 +73,22 @@ Case = tuple[str, str, str]  # problem, configuration and architecture
 
 ANYWAY = "AUTOTUNE_SHIP_STALE"
 AGAIN = (
-    "`python scripts/fit/stale.py stamp` keeps those of the same machine code; `autotune cache "
-    "verify --retime` measures the others again on their card (docs/maintainer.md)"
+    "`python scripts/fit/stale.py stamp` keeps those of the same machine code; `python "
+    "scripts/measure/shipped.py retime` measures the others on their card (docs/maintainer.md)"
 )
 
 
 @app.command()
 def count(
     refuse: Annotated[bool, typer.Option("--refuse", help="Fail if a record is stale.")] = False,
+    named: Annotated[bool, typer.Option("--named", help="Name the stale records.")] = False,
 ) -> None:
     """Counts stale shipped records; with --refuse, AUTOTUNE_SHIP_STALE=1 lets them pass."""
     today, records = targets.here(), [*shipped.records_where(lambda _: True)]
-    cards = Counter(record.device.name for record in records if stale(record, today))
+    old = [record for record in records if stale(record, today)]
+    cards = Counter(record.device.name for record in old)
+    if named:
+        print(*(f"{record.device.name} {record.title}\n" for record in old), sep="", end="")
     counts = ", ".join(f"{stale} of {name}" for name, stale in sorted(cards.items()))
     print(f"{len(records)} shipped records, {sum(cards.values())} stale{counts and f': {counts}'}")
     if cards:

@@ -1,16 +1,22 @@
 """Result files: their provenance, archives of recordings, and the rows and tables of a suite.
 
-    python scripts/measure/results.py docs/results/h200/drawn
+    python scripts/measure/results.py pack docs/results/h200/drawn
 
 adds the recordings of the folder to `docs/results/h200/drawn.zip`, replaces those of the same name,
 and deletes the folder. `suite.py --trials` and `record.py drawn` write folders; every script that
 reads recordings takes either.
+
+    python scripts/measure/results.py captions
+
+writes the device, the dates and the cuBLAS above each table of results in the documents, from the
+files that a comment behind the caption names: `*...* <!-- h100/suite-*.json -->`.
 """
 
 from __future__ import annotations
 
 import json
 import math
+import re
 import shutil
 import statistics
 import subprocess
@@ -242,11 +248,12 @@ class Sheet:
     rows: dict[Problem, Row] = field(default_factory=dict)
 
     def resume(self) -> None:
-        """Loads the rows of the file if they are of this device and these sources."""
+        """Loads the rows of the file if they are of this device, sources and cuBLAS."""
         if not self.path.exists():
             return
         content = json.loads(self.path.read_text())
-        if (content["device"], content["source"]) == (self.device, self.source):
+        made = tuple(content[name] for name in ("device", "source", "cublas"))
+        if made == (self.device, self.source, devices.cublas_version() or UNKNOWN):
             self.rows = {problem_of(row): row for row in content["rows"]}
 
     def add(self, problem: Problem, record: Record, row: Row) -> None:
@@ -433,7 +440,7 @@ def contents(place: Path) -> Mapping[str, bytes]:
         return {name: archive.read(name) for name in archive.namelist()}
 
 
-def main(folder: Annotated[Path, typer.Argument(help="Folder of recordings.")]) -> None:
+def pack(folder: Annotated[Path, typer.Argument(help="Folder of recordings.")]) -> None:
     """Pack FOLDER into the archive beside it."""
     place = folder.with_suffix(ARCHIVE)
     files = {**(contents(place) if place.exists() else {}), **contents(folder)}
@@ -446,10 +453,72 @@ def main(folder: Annotated[Path, typer.Argument(help="Folder of recordings.")]) 
     print(f"{place}: {len(files)} recordings")
 
 
+ROOT = Path(__file__).resolve().parents[2]
+CAPTION = re.compile(r"^\*(?P<text>[^*]+)\.\* <!-- (?P<files>[^>]+) -->$", re.M)
+BY_HAND = "no file"
+"""Stands for the files of a table whose figures are kept nowhere else."""
+
+
+def documents() -> list[Path]:
+    """The documents that may have tables of results."""
+    return sorted([*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")])
+
+
+def captions() -> None:
+    """Write the captions of the tables of results anew."""
+    for path in documents():
+        text = path.read_text("utf-8")
+        if (new := captioned(text)) != text:
+            path.write_text(new, "utf-8")
+            print(path.relative_to(ROOT))
+
+
+def captioned(text: str) -> str:
+    """A document whose captions state what their files do."""
+
+    def stated(match: re.Match[str]) -> str:
+        files = match["files"]
+        made = match["text"] if files == BY_HAND else caption(files.split())
+        return f"*{made}.* <!-- {files} -->"
+
+    return CAPTION.sub(stated, text)
+
+
+def caption(patterns: Sequence[str]) -> str:
+    """The devices of result files, each with the dates and the cuBLAS of its measurements.
+
+    Args:
+        patterns: files below `docs/results`.
+
+    Raises:
+        FileNotFoundError: if a pattern matches no file.
+    """
+    found: dict[str, list[dict[str, str]]] = {}
+    for pattern in patterns:
+        paths = sorted((ROOT / "docs" / "results").glob(pattern))
+        if not paths:
+            raise FileNotFoundError(f"docs/results/{pattern}: no such file")
+        for path in paths:
+            content = json.loads(path.read_text("utf-8"))
+            found.setdefault(content["device"], []).append(content)
+    return "; ".join(f"{device}, {_measured(made)}" for device, made in found.items())
+
+
+def _measured(made: Sequence[Mapping[str, str]]) -> str:
+    """The dates of results and their versions of cuBLAS."""
+    days = sorted(each["date"][: len("2026-11-21")] for each in made)
+    versions = sorted({each["cublas"] for each in made})
+    when = days[0] if days[0] == days[-1] else f"{days[0]} to {days[-1]}"
+    return f"{when}, cuBLAS {' and '.join(versions)}"
+
+
 def geomean(ratios: Sequence[float]) -> float:
     """Geometric mean of ratios; a failed look-up counts as 0.01."""
     return math.exp(sum(math.log(max(ratio, 0.01)) for ratio in ratios) / len(ratios))
 
 
 if __name__ == "__main__":
-    typer.run(main)
+    app = typer.Typer(pretty_exceptions_enable=False)
+    app.command()(pack)
+    app.command()(captions)
+    app()

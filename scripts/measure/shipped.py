@@ -17,10 +17,18 @@ the trials of earlier kernels under `docs/results`. These are only guesses: ever
 measured by this run or by one that it continues. The f16 twin of a bf16 problem starts from its
 winners and gets `--twin` of the time.
 
-    python scripts/measure/shipped.py tune --submitted card.jsonl.xz
+    python scripts/measure/shipped.py retime new.jsonl.xz --devices all --seconds 240
 
-merges what users submitted (`autotune cache export --submit`) into the files of their cards, and
-needs no GPU.
+times the stale shipped records of this card again (`scripts/fit/stale.py` counts them). It compiles
+the programs of a hundred on all cores. Then each GPU takes one record after the other, verifies its
+best configurations and times them beside cuBLAS. At last records slower than cuBLAS, or without a
+working configuration, are tuned for `--each` seconds. The bundle is written every few records. A
+second run continues it.
+
+    python scripts/measure/shipped.py take FILE...
+
+merges the records of `retime`, of `suite.py --records`, or of users (`autotune cache export
+--submit`) into the shipped files of their cards, in place of stale ones. It needs no GPU.
 """
 
 from __future__ import annotations
@@ -29,6 +37,8 @@ import math
 import os
 import tempfile
 from collections.abc import Iterable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
 from functools import partial
 from itertools import chain, product
@@ -40,26 +50,35 @@ import typer
 from results import read
 from rich.console import Console
 from rich.table import Table
-from suite import SUITE
+from suite import SUITE, add_records, jobs_of, side_by_side
 
-from autotune import settings
+from autotune import cores, settings
 from autotune.cuda import compiler
-from autotune.errors import AutotuneError, UsageError
+from autotune.cuda.program import Program
+from autotune.errors import AutotuneError, ConfigError, UsageError
+from autotune.families import registry
+from autotune.families.config import Config
 from autotune.files import write_whole
 from autotune.measure import devices, targets
 from autotune.measure.measurement import Measurement
-from autotune.measure.recording import Recording
-from autotune.measure.targets import TargetOpener
+from autotune.measure.recording import Origin, Recording
+from autotune.measure.targets import Target, TargetOpener
 from autotune.problem import COMPUTES, Problem
 from autotune.records import Entry, Provenance, Record, Store, bundle, exchange, shipped
-from autotune.records.merging import made_from
+from autotune.records.merging import made_from, reconcile, stale
+from autotune.tuning import retiming
 from autotune.tuning.loop import Search, tune
+from autotune.tuning.pipeline import SPILL_LIMIT
 from autotune.tuning.tunable import GemmTunable
 
 TRIALS = Path("docs/results/h100/trials.zip")
 
 
 WRITTEN_EACH = 10
+
+
+BATCH = 100
+"""Stale records whose programs are compiled before the first of them is timed."""
 
 
 CONSOLE = Console(width=110, soft_wrap=True)
@@ -81,17 +100,10 @@ def main(
         Path, typer.Option(help="Folder or archive of recordings to start searches from.")
     ] = TRIALS,
     again: Annotated[bool, typer.Option("--again", help="Tune recorded problems again.")] = False,
-    submitted: Annotated[
-        list[Path] | None, typer.Option(help="Submission to merge; repeatable. Nothing is tuned.")
-    ] = None,
     seed: Annotated[int, typer.Option(help="Random seed.")] = 0,
 ) -> None:
     """Tunes and bundles; status 1 if a problem has no result."""
     began = monotonic()
-    if submitted:
-        for submission in submitted:
-            take(submission, out)
-        return
     where = targets.resolve(device)
     path = out or settings.shipped_dir() / f"{where.slug}.jsonl.xz"
     wanted = [problem for problem in problems(checked(computes)) if only in str(problem)]
@@ -123,31 +135,171 @@ def main(
         raise typer.Exit(1)
 
 
-def take(submission: Path, out: Path | None) -> None:
-    """Merges a submission into the shipped file of its card and prints what came of it.
-
-    Raises:
-        typer.BadParameter: if the file is no submission, or holds what a release cannot ship.
-    """
-    try:
-        content, today = bundle.loads(submission.read_bytes()), targets.here()
-        if content.submission is None:
-            raise UsageError("it says nothing of its card; `cache export --submit` writes one")
-        exchange.submitted(content, today, "")  # checks the records again
-    except (ValueError, UsageError) as error:
-        raise typer.BadParameter(f"{submission}: {error}") from error
-    device = next(iter(content.records)).device
-    path = out or settings.shipped_dir() / f"{device.slug}.jsonl.xz"
+def retime(
+    out: Annotated[Path, typer.Argument(help="Bundle to write or continue.")],
+    device_numbers: Annotated[str, typer.Option("--devices", help="GPUs: 0,1 or all.")] = "0",
+    seconds: Annotated[float, typer.Option(help="No record starts after these seconds.")] = 3600.0,
+    top: Annotated[int, typer.Option(min=1, help="Configurations of a record.")] = 2,
+    each: Annotated[float, typer.Option(help="Tuning seconds of slow records.")] = 2.5,
+    only: Annotated[str, typer.Option(help="Only problems whose text contains this.")] = "",
+) -> None:
+    """Times the stale shipped records of this card again; status 1 if some are left."""
+    ends, today = monotonic() + seconds, targets.here()
+    gpus = [*devices.numbered(device_numbers)]
+    card = targets.resolve(gpus[0])
+    earlier = _records_in(out) if out.exists() else ()
+    new = {record.problem: record for record in earlier if not stale(record, today)}
+    left = [
+        record
+        for record in shipped.records(card)
+        if stale(record, today) and only in str(record.problem) and record.problem not in new
+    ]
+    CONSOLE.print(f"{len(left)} stale records of {card.name}, {len(new)} measured again already")
     with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as name:
-        file = ShippedFile(path, Store(Path(name)), today.source)
-        file.begin()
-        for record in content.records:
-            change = file.store.adopt(record, today)
-            CONSOLE.print(f"{record.problem!s:28} {change}", markup=False, highlight=False)
-        for record in file.store.records(device):
-            file.add(record)
-        file.write()
-    CONSOLE.print(f"{path}: {content.submission}; run scripts/fit/derived.py digests", markup=False)
+        store, options = Store(Path(name)), Search(seconds=each, jobs=jobs_of(gpus))
+        timed = partial(timed_again, store=store, top=top)
+        ready = compiled_ahead(left, card.arch, top, ends)
+        collect(side_by_side(ready, gpus, ends, timed), new, out)
+        behind = [record for record in left if record.problem not in new]
+        behind += sorted((record for record in new.values() if ratio(record) < 1), key=ratio)
+        tuned = partial(tuned_again, store=store, options=options)
+        collect(side_by_side(behind, gpus, ends, tuned), new, out)
+    missing = [record for record in left if record.problem not in new]
+    CONSOLE.print(f"{out}: {len(new)} records; {len(missing)} are left")
+    if missing:
+        raise typer.Exit(1)
+
+
+def compiled_ahead(records: Sequence[Record], arch: str, top: int, ends: float) -> Iterator[Record]:
+    """The records, after the best `top` configurations of each that compile are compiled, for a
+    batch at once on all cores.
+
+    None starts after `ends`, a time of `time.monotonic`.
+    """
+
+    def compiles(config: Config, problem: Problem) -> bool:
+        if monotonic() >= ends:
+            return False
+        try:
+            launches = registry.plan(config, problem).launches
+        except ConfigError:  # of an earlier version
+            return False
+        templates = [launch.template for launch in launches]
+        programs = [compiler.compile(each, arch, cache=settings.cache_dir()) for each in templates]
+        return all(isinstance(each, Program) and each.spills <= SPILL_LIMIT for each in programs)
+
+    def build(record: Record) -> None:
+        configs = iter(retiming.best_first(record))
+        for _ in range(top):
+            next((config for config in configs if compiles(config, record.problem)), None)
+
+    for first in range(0, len(records), BATCH):
+        batch = records[first : first + BATCH]
+        with ThreadPoolExecutor(cores.available()) as pool:
+            [*pool.map(build, batch)]
+        CONSOLE.print(f"{len(batch)} records compiled, {ends - monotonic():.0f} s are left")
+        yield from batch
+
+
+def collect(
+    measured: Iterable[tuple[Record, Record | str]], new: dict[Problem, Record], out: Path
+) -> None:
+    """Adds new records to `new` and, every few, to the bundle; prints a line for each."""
+    fresh: list[Record] = []
+    for old, made in measured:
+        if isinstance(made, str):
+            CONSOLE.print(f"{old.problem}: {made}", style="red", markup=False)
+            continue
+        new[old.problem] = made
+        fresh.append(made)
+        CONSOLE.print(change(old, made), markup=False, highlight=False)
+        if len(fresh) == WRITTEN_EACH:
+            add_records(out, fresh)
+            fresh.clear()
+    if fresh:
+        add_records(out, fresh)
+
+
+def timed_again(record: Record, opener: TargetOpener, *, store: Store, top: int) -> Record | str:
+    """The record with its best `top` configurations timed anew, or why there is none."""
+    compiled = partial(compiler.compile, cache=settings.cache_dir())
+
+    @contextmanager
+    def opened(problem: Problem) -> Iterator[Target]:
+        yield opener.target(problem)
+
+    try:
+        store.adopt(record, None)
+        (result,) = retiming.retime([record], opened, store, compiled, top=top)
+    except AutotuneError as error:
+        return str(error)
+    return result.new or result.trouble or "no configuration works any more"
+
+
+def tuned_again(
+    record: Record, opener: TargetOpener, *, store: Store, options: Search
+) -> Record | str:
+    """The record of a search, which starts from the record; or why there is none."""
+    try:
+        store.adopt(record, None)
+        return tune_at(record.problem, opener, store, options)
+    except AutotuneError as error:
+        return str(error)
+
+
+def ratio(record: Record) -> float:
+    """cuBLAS's time over the record's; infinite if cuBLAS was not timed."""
+    theirs = record.baseline
+    return theirs.time_us / record.best.measurement.time_us if theirs else math.inf
+
+
+def change(old: Record, new: Record) -> str:
+    """A record measured again in one line, beside its earlier time and ratio to cuBLAS."""
+    before_us = old.best.measurement.time_us
+    return f"{line(new, new.provenance.seconds)} was {before_us:.2f} us: {ratio(old):.3f}"
+
+
+def take(
+    files: Annotated[list[Path], typer.Argument(help="Bundles of new records.")],
+    folder: Annotated[
+        Path | None, typer.Option(help="Folder of shipped files; by default the package's.")
+    ] = None,
+) -> None:
+    """Merges new records into the shipped files of their cards."""
+    today = targets.here()
+    for file in files:
+        try:
+            content = bundle.loads(file.read_bytes())
+            if content.submission is None:
+                raise UsageError("it says nothing of its card; `cache export --submit` writes one")
+            exchange.submitted(content, today, "")  # checks the records again
+        except (ValueError, UsageError) as error:
+            raise typer.BadParameter(f"{file}: {error}") from error
+        for path, count in put(content.records, folder or settings.shipped_dir(), today):
+            CONSOLE.print(f"{path}: {count} records changed", highlight=False)
+        CONSOLE.print(f"{content.submission}; run scripts/fit/derived.py", markup=False)
+
+
+def put(new: Sequence[Record], folder: Path, today: Origin) -> Iterator[tuple[Path, int]]:
+    """Merges records of one card into its shipped files, each into the file that has its problem,
+    the rest into the card's own; yields the files that change, with the number of records."""
+    slug = new[0].device.slug
+    own, left = folder / f"{slug}.jsonl.xz", {record.problem: rounded(record) for record in new}
+    for path in (*(path for path in shipped.paths(folder) if path != own), own):
+        old = bundle.loads(path.read_bytes()) if path.exists() else bundle.Bundle(())
+        merged = [
+            reconcile(record, left.pop(record.problem), today)
+            if record.device.slug == slug and record.problem in left
+            else record
+            for record in old.records
+        ]
+        merged += left.values() if path == own else ()
+        changed = len({*merged} - {*old.records})
+        if changed:
+            folder.mkdir(parents=True, exist_ok=True)
+            merged.sort(key=lambda record: record.problem)
+            write_whole(path, bundle.dumps(merged, old.ranges))
+            yield path, changed
 
 
 def checked(computes: list[str] | None) -> list[str] | None:
@@ -176,13 +328,12 @@ def tune_at(problem: Problem, places: TargetOpener, store: Store, options: Searc
     Raises:
         AutotuneError: if nothing could be measured.
     """
-    with places.starting(problem) as ready:
-        target = ready()
-        return tune(
-            *(GemmTunable(problem), target.runner, store, options),
-            compile=partial(compiler.compile, cache=settings.cache_dir()),
-            origin=target.origin,
-        )
+    target = places.target(problem)
+    return tune(
+        *(GemmTunable(problem), target.runner, store, options),
+        compile=partial(compiler.compile, cache=settings.cache_dir()),
+        origin=target.origin,
+    )
 
 
 def line(record: Record, seconds: float) -> str:
@@ -257,12 +408,11 @@ def table(records: Iterable[Record]) -> Table:
     ratios: dict[str, list[float]] = {}
     for record in records:
         if record.baseline is not None:
-            ratio = record.baseline.time_us / record.best.measurement.time_us
-            ratios.setdefault(record.problem.compute, []).append(ratio)
+            ratios.setdefault(record.problem.compute, []).append(ratio(record))
     shown = Table("compute", "problems", "geomean", "worst", "faster than cuBLAS")
     for compute, values in sorted(ratios.items()):
         mean = math.exp(sum(map(math.log, values)) / len(values))
-        wins = sum(ratio > 1 for ratio in values)
+        wins = sum(value > 1 for value in values)
         shown.add_row(compute, str(len(values)), f"{mean:.3f}", f"{min(values):.3f}", str(wins))
     return shown
 
@@ -440,5 +590,7 @@ def bundle_recordings(
 if __name__ == "__main__":
     app = typer.Typer(pretty_exceptions_enable=False)
     app.command("tune")(main)
+    app.command()(retime)
+    app.command()(take)
     app.command("bundle")(bundle_recordings)
     app()

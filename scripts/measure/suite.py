@@ -2,7 +2,7 @@
 
     python scripts/measure/suite.py docs/results/h100 --compute f32 --trials trials/h100
     python scripts/measure/suite.py docs/results/h100 --compute tf32 --layouts
-    python scripts/measure/suite.py docs/results/h200 --compute f8 --layout nt --scale row
+    python scripts/measure/suite.py docs/results/h200 --compute f8:nt:scale=row --devices all
 
 write `suite-f32.json` and `suite-bf16.json`, `layouts-tf32.json`, and `suite-f8-row.json` into the
 folder. Rows of 8-bit problems whose operands cuBLAS refuses, so that it was timed on padded copies,
@@ -13,19 +13,20 @@ Each shape is tuned for `--budget` seconds; then its winner, cuBLAS (PyTorch, in
 beside `tf32x3` in IEEE fp32) and all results of cuBLASLt's heuristic are timed once more,
 interleaved on the same buffers, so that the reported times are not those that chose the winner.
 A file is written whole after every shape. An interrupted run continues: shapes that the file has
-for these kernel sources and this device are skipped unless `--again` is given; other rows go.
+for these kernel sources, this device and this cuBLAS are skipped unless `--again` is given; other
+rows go. With `--seconds` no shape starts later than that. Several `--devices` take shapes side by
+side, each with its share of the cores. `--records` writes the records too, for `shipped.py take`.
 
 Tuning starts with an empty cache. Within a run, shapes share compiled programs, and winners are
-among the first guesses for later shapes. The worker process for the next shape starts meanwhile;
-with less than 10 s of tuning it may still start during the final round and slow single launches.
-`--trials` keeps all trials in a recording for each shape (`values.py` reads them).
+among the first guesses for later shapes. The worker processes stay open.
+`--trials` keeps all trials in a recording for each shape.
 """
 
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Iterator, Mapping, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from contextlib import ExitStack
 from dataclasses import dataclass
 from functools import partial
@@ -34,13 +35,14 @@ from itertools import product
 from pathlib import Path
 from time import monotonic
 from types import ModuleType
-from typing import Annotated, Any, Protocol, runtime_checkable
+from typing import Annotated, Any, Protocol, TypeVar, runtime_checkable
 
 import results
 import typer
 from results import TRITON, Finals, Row, Sheet
 from rich.console import Console
 
+from autotune import cores
 from autotune.cuda.compiler import compile
 from autotune.cuda.program import source_hash
 from autotune.device import Device
@@ -48,20 +50,23 @@ from autotune.errors import AutotuneError, RunnerError
 from autotune.families import registry
 from autotune.families.config import Config
 from autotune.families.shared.tiling import tile_count
+from autotune.files import write_whole
 from autotune.measure import devices, recording, targets
 from autotune.measure.baseline import FlatView
 from autotune.measure.bench import BASELINE
+from autotune.measure.devices import DeviceLike
 from autotune.measure.measurement import Failure, Measurement
 from autotune.measure.objective import COLD
 from autotune.measure.operands import Operands
 from autotune.measure.recording import Origin, Recording
 from autotune.measure.runner import Candidate, Runner
 from autotune.measure.session import Run, Session
-from autotune.measure.targets import Target
+from autotune.measure.targets import Target, TargetOpener
 from autotune.measure.vendor_check import SUITE as SUITE
 from autotune.problem import ELEMENT_TYPES, LAYOUTS, Problem
 from autotune.problem.fields import ProblemFields
-from autotune.records import Record, Store
+from autotune.records import Record, Store, bundle, exchange
+from autotune.records.merging import stale
 from autotune.tuning.loop import Search, tune
 from autotune.tuning.pipeline import Compile, prepare
 from autotune.tuning.trials import Progress, Silent, Trial
@@ -78,20 +83,24 @@ TRITON_BASELINE = "suite:open_triton"
 
 SHOWN = Console(width=110, soft_wrap=True)
 
+T = TypeVar("T")
+R = TypeVar("R")
+
 
 def main(
     out: Annotated[Path, typer.Argument(help="Folder of the result files.")],
     computes: Annotated[
-        list[str] | None, typer.Option("--compute", help="Precision to tune; f32 by default.")
+        list[str] | None,
+        typer.Option("--compute", help="Precision, with further words such as f8:nt:scale=row."),
     ] = None,
     shapes: Annotated[list[str] | None, typer.Option(help="Shape instead of the suite's.")] = None,
     layouts: Annotated[bool, typer.Option("--layouts", help="Tune shapes in all layouts.")] = False,
-    layout: Annotated[str, typer.Option(help="Layout of shapes that state none.")] = "nn",
-    scale: Annotated[str, typer.Option(help="Scales of 8-bit operands.")] = "none",
-    accumulate: Annotated[str, typer.Option(help="Sums of fp8: exact or fast.")] = "exact",
     name: Annotated[str, typer.Option(help="Name of the files before the precision.")] = "",
     budget: Annotated[float, typer.Option(max=60, help="Tuning seconds for each shape.")] = 20.0,
+    seconds: Annotated[float, typer.Option(help="No shape starts after these seconds.")] = 1e6,
     device: Annotated[str, typer.Option(help="Device, as for `autotune tune`.")] = devices.DEFAULT,
+    gpus: Annotated[str, typer.Option("--devices", help="Several GPUs: 0,1 or all.")] = "",
+    records: Annotated[Path | None, typer.Option(help="Bundle of the records.")] = None,
     trials: Annotated[Path | None, typer.Option(help="Folder for recordings of trials.")] = None,
     triton: Annotated[bool, typer.Option("--triton", help="Time Triton's products too.")] = False,
     again: Annotated[bool, typer.Option("--again", help="Tune shapes of the files again.")] = False,
@@ -104,12 +113,12 @@ def main(
 
     Exit status 1 if a shape has no result.
     """
-    fields: ProblemFields = {"layout": layout, "scale": scale, "accumulate": accumulate}
-    problems = chosen(shapes, layouts, computes or ["f32"], fields)
+    ends, problems = monotonic() + seconds, chosen(shapes, layouts, computes or ["f32"])
     kinds = {kind_of(problem): problem.compute for problem in problems}
     if flops and len(kinds) > 1:
         raise typer.BadParameter("--flops is for one precision; give one --compute with it")
-    where, kept = targets.resolve(device), name or ("layouts" if layouts else "suite")
+    used: Sequence[DeviceLike] = [*devices.numbered(gpus)] if gpus else [device]
+    where, kept = targets.resolve(used[0]), name or ("layouts" if layouts else "suite")
     sheets = {
         kind: sheet_of(out / f"{kept}-{kind}.json", where, commit, flops, copy, compute)
         for kind, compute in kinds.items()
@@ -117,18 +126,50 @@ def main(
     wanted = [item for item in problems if again or item not in sheets[kind_of(item)].rows]
     SHOWN.print(f"{len(problems) - len(wanted)} of {len(problems)} shapes are there already")
     with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as empty:
-        run = SuiteRun(Path(empty), Search(seconds=budget, seed=seed), trials, triton)
-        failed = [
-            problem
-            for problem, target in with_targets(wanted, device)
-            if not add_row(problem, target, run, sheets[kind_of(problem)])
-        ]
+        options = Search(seconds=budget, seed=seed, jobs=jobs_of(used))
+        most = {kind: sheet.most for kind, sheet in sheets.items()}
+        run, left = SuiteRun(Path(empty), options, most, trials, triton), [*wanted]
+        for problem, made in side_by_side(wanted, used, ends, run.attempt):
+            if isinstance(made, str):
+                SHOWN.print(f"{problem}: {made}", style="red", markup=False)
+                continue
+            record, row = made
+            left.remove(problem)
+            sheets[kind_of(problem)].add(problem, record, row)
+            SHOWN.print(results.table([row]), row["config"], markup=False)
+            if records is not None:
+                add_records(records, [record])
     for kind, sheet in sheets.items():
         rows = [row for problem, row in sheet.rows.items() if problem in problems]
         show(kind, kinds[kind], rows, layouts)
-    if failed:
-        SHOWN.print("no result:", ", ".join(map(str, failed)), style="red")
+    if left:
+        SHOWN.print("no result:", ", ".join(map(str, left)), style="red")
         raise typer.Exit(1)
+
+
+def jobs_of(gpus: Sequence[DeviceLike]) -> int:
+    """Compiler threads for each of several GPUs of this machine."""
+    return max(1, cores.available() // len(gpus) - 1)
+
+
+def add_records(path: Path, new: Iterable[Record]) -> None:
+    """Adds measured records to a bundle, in place of those of the same problems; stale ones go.
+
+    The bundle names what it was measured with, its versions of cuBLAS included, as a submission
+    does.
+    """
+    today, versions = targets.here(), [devices.cublas_version()]
+    latest: dict[Problem, Record] = {}
+    if path.exists():
+        earlier = bundle.loads(path.read_bytes())
+        latest = {each.problem: each for each in earlier.records if not stale(each, today)}
+        if latest and earlier.submission:
+            versions = [*earlier.submission.cublas.split(", "), *versions]
+    latest |= {each.problem: each for each in new}
+    content = bundle.Bundle([latest[problem] for problem in sorted(latest)])
+    made = exchange.submitted(content, today, ", ".join(dict.fromkeys(versions)))
+    path.parent.mkdir(parents=True, exist_ok=True)
+    write_whole(path, b"".join(bundle.written(made)))
 
 
 def sheet_of(
@@ -158,62 +199,44 @@ def show(kind: str, compute: str, rows: Sequence[Row], layouts: bool) -> None:
         SHOWN.print(results.layout_table(rows))
 
 
-def with_targets(
-    problems: Sequence[Problem], device: str
-) -> Iterator[tuple[Problem, Future[OpenTarget]]]:
-    """Each problem with its target, which opens while the previous problem is tuned.
-
-    A worker process that imports PyTorch takes seconds to start.
-    """
-
-    def starting(problem: Problem) -> OpenTarget:
-        stack = ExitStack()
-        return OpenTarget(stack.enter_context(targets.opened(problem, device)), stack)
-
-    with ThreadPoolExecutor(1, "open") as pool:
-        coming = [pool.submit(starting, problem) for problem in problems[:1]]
-        for turn, problem in enumerate(problems, 1):
-            coming += [pool.submit(starting, after) for after in problems[turn : turn + 1]]
-            yield problem, coming.pop(0)
-
-
-def add_row(problem: Problem, target: Future[OpenTarget], run: SuiteRun, sheet: Sheet) -> bool:
-    """Makes the row of a problem; returns whether it worked."""
-    try:
-        ready = target.result()
-        with ready.stack:
-            record, row = run.row(problem, ready.target, sheet.most)
-    except AutotuneError as error:
-        SHOWN.print(f"{problem}: {error}", style="red", markup=False)
-        return False
-    sheet.add(problem, record, row)
-    SHOWN.print(results.table([row]), row["config"], markup=False)
-    return True
+def side_by_side(
+    items: Iterable[T],
+    gpus: Sequence[DeviceLike],
+    ends: float,
+    work: Callable[[T, TargetOpener], R],
+) -> Iterator[tuple[T, R]]:
+    """The result of each item, as it comes. A GPU takes the next item as soon as it is free, and
+    its runners stay open. None starts after `ends`, a time of `time.monotonic`."""
+    with ThreadPoolExecutor(len(gpus)) as pool, ExitStack() as opened:
+        idle = [opened.enter_context(TargetOpener(gpu)) for gpu in gpus]
+        running: dict[Future[R], tuple[T, TargetOpener]] = {}
+        waiting, finished = iter(items), list[tuple[T, R]]()
+        while True:
+            while idle and monotonic() < ends and (item := next(waiting, None)) is not None:
+                opener = idle.pop()
+                running[pool.submit(work, item, opener)] = item, opener
+            yield from finished  # while the GPUs work
+            if not running:
+                return
+            finished.clear()
+            for future in wait(running, return_when=FIRST_COMPLETED).done:
+                item, opener = running.pop(future)
+                idle.append(opener)
+                finished.append((item, future.result()))
 
 
 def chosen(
-    shapes: Sequence[str] | None,
-    layouts: bool,
-    computes: Sequence[str] = ("f32",),
-    fields: ProblemFields | None = None,
+    shapes: Sequence[str] | None, layouts: bool, computes: Sequence[str] = ("f32",)
 ) -> list[Problem]:
-    """The problems in tuning order, precision by precision, with these fields unless they state
-    them themselves."""
-    texts, usual = shapes or (IN_EVERY_LAYOUT if layouts else SUITE), fields or {}
-    kinds = product(computes, texts, LAYOUTS if layouts else (usual.get("layout", "nn"),))
+    """The problems in tuning order, precision by precision; a shape that states its own precision
+    keeps it."""
+    texts = shapes or (IN_EVERY_LAYOUT if layouts else SUITE)
     problems = []
-    for compute, text, layout in kinds:
-        stated: ProblemFields = {**usual, "compute": compute, "layout": layout}
-        problems.append(Problem.parse(text, **stated))
+    for kind, text, layout in product(computes, texts, LAYOUTS if layouts else ("nn",)):
+        compute, *words = kind.split(":")
+        stated: ProblemFields = {"compute": compute, "layout": layout}
+        problems.append(Problem.parse(":".join((text, *words)), **stated))
     return [*dict.fromkeys(problems)]
-
-
-@dataclass(frozen=True)
-class OpenTarget:
-    """The target of a problem, and the stack that closes it."""
-
-    target: Target
-    stack: ExitStack
 
 
 @dataclass(frozen=True)
@@ -223,16 +246,25 @@ class SuiteRun:
     Attributes:
         empty: folder of programs and records, empty at the start.
         options: the tuning options.
+        most: the ceilings of each kind.
         trials: folder for the trials; None keeps none.
         triton: whether Triton kernels are timed where cuBLASLt is.
     """
 
     empty: Path
     options: Search
+    most: Mapping[str, results.Ceilings]
     trials: Path | None
     triton: bool = False
 
-    def row(self, problem: Problem, target: Target, most: results.Ceilings) -> tuple[Record, Row]:
+    def attempt(self, problem: Problem, opener: TargetOpener) -> tuple[Record, Row] | str:
+        """The record and the row of a shape, or why there are none."""
+        try:
+            return self.row(problem, opener.target(problem))
+        except AutotuneError as error:
+            return str(error)
+
+    def row(self, problem: Problem, target: Target) -> tuple[Record, Row]:
         """Tunes one shape and times its winners again beside the baselines.
 
         Raises:
@@ -253,6 +285,7 @@ class SuiteRun:
             keeper.recording(record, origin).save(path)
         winners = record.best.config, record.best_by(COLD).config
         last = finals(*winners, problem, runner, compiled, self.further(problem))
+        most = self.most[kind_of(problem)]
         return record, results.row(problem, record, last, seconds, most)
 
     def further(self, problem: Problem) -> list[str]:

@@ -14,6 +14,8 @@ from autotune.measure.measurement import Energy, Evidence, Failure, Measurement
 from autotune.measure.objective import HOT, BestTimes, Objective
 from autotune.measure.recording import Origin
 from autotune.measure.runner import Candidate
+from autotune.measure.targets import Target
+from autotune.problem import Problem
 from support.sample_records import H100, SQUARE
 
 ORIGIN = Origin(driver="13.0", compiler="NVRTC 13.5", source="5e1f")
@@ -135,6 +137,25 @@ class FakeRunner:
 
     def close(self) -> None:
         """There is nothing to release."""
+
+
+class OpenFake:
+    """Stands in for `TargetOpener`, and for each of its instances: every problem has one runner."""
+
+    def __init__(self, runner: FakeRunner) -> None:
+        self._runner = runner
+
+    def __call__(self, _device: object) -> OpenFake:
+        return self
+
+    def __enter__(self) -> OpenFake:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """There is nothing to close."""
+
+    def target(self, _problem: Problem) -> Target:
+        return Target(self._runner, ORIGIN)
 
 
 class LateRunner(FakeRunner):

@@ -8,6 +8,7 @@ import sys
 from pathlib import Path
 
 import pytest
+import results
 from support.paths import ROOT
 
 from autotune.device import find
@@ -19,6 +20,7 @@ from autotune.version import __version__
 DOCUMENTS = sorted(
     [*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")], key=lambda path: path.as_posix()
 )
+STATED = re.compile(r"^NVIDIA .*, \d{4}-\d\d-\d\d.*, cuBLAS (\d+\.\d+|not recorded|not used)")
 LINK = re.compile(r"\]\(([^)\s]+)\)")
 
 
@@ -33,6 +35,37 @@ def table(name: str, heading: str) -> list[list[str]]:
     text = (ROOT / "docs" / name).read_text("utf-8").split(f"## {heading}\n", 1)[1]
     rows = re.findall(r"^\|(.*)\|$", text.split("\n## ", 1)[0], flags=re.M)
     return [[cell.replace("`", "").strip() for cell in row.split("|")] for row in rows[2:]]
+
+
+TABLE = re.compile(r"(?P<before>[^\n]*)\n\n(?P<head>\|.*\|)\n\|[-| :]+\|\n(?P<rows>(?:\|.*\n)+)")
+DECIMAL = re.compile(r"\|[^|`]*\b\d+\.\d")
+NOT_MEASURED = "<!-- not measured -->"
+
+
+def has_results(rows: str) -> bool:
+    """Whether most rows of a table have a number with decimals."""
+    lines = rows.splitlines()
+    return 2 * sum(bool(DECIMAL.search(line)) for line in lines) >= len(lines)
+
+
+@pytest.mark.parametrize("path", DOCUMENTS, ids=lambda path: str(path.relative_to(ROOT)))
+def test_tables_of_results_name_card_date_and_cublas(path: Path) -> None:
+    bare = [
+        table["head"]
+        for table in TABLE.finditer(path.read_text("utf-8"))
+        if has_results(table["rows"])
+        and table["before"] != NOT_MEASURED
+        and not results.CAPTION.fullmatch(table["before"])
+    ]
+    assert bare == []
+
+
+@pytest.mark.parametrize("path", DOCUMENTS, ids=lambda path: str(path.relative_to(ROOT)))
+def test_captions_of_tables_are_those_of_their_files(path: Path) -> None:
+    text = path.read_text("utf-8")
+    assert results.captioned(text) == text  # else run `scripts/measure/results.py captions`
+    by_hand = [each["text"] for each in results.CAPTION.finditer(text)]
+    assert [each for each in by_hand if not STATED.search(each)] == []
 
 
 def words(names: tuple[str, ...]) -> str:

@@ -210,3 +210,26 @@ def test_table_fits_110_columns() -> None:
     console.print(results.table([row(Problem(100000, 32, 1000000, layout="tn"), slow)]))
     assert isinstance(console.file, StringIO)
     assert "…" not in console.file.getvalue()
+
+
+def test_caption_names_each_card_with_dates_and_cublas(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = tmp_path / "docs" / "results"
+    folder.mkdir(parents=True)
+    made = (
+        ("NVIDIA H100", "24", "13.10.0"),
+        ("NVIDIA H100", "22", "13.1.0"),
+        ("NVIDIA H200", "23", ""),
+    )
+    for number, (device, day, cublas) in enumerate(made):
+        fields = results.provenance(device, "13.0", "", cublas=cublas, date=f"2026-11-{day}T12:00")
+        (folder / f"suite-{number}.json").write_text(json.dumps(fields))
+    monkeypatch.setattr(results, "ROOT", tmp_path)
+    before = "*yesterday's.* <!-- suite-*.json -->\n*By hand.* <!-- no file -->\n"
+    assert results.captioned(before) == (
+        "*NVIDIA H100, 2026-11-22 to 2026-11-24, cuBLAS 13.1.0 and 13.10.0; NVIDIA H200, "
+        "2026-11-23, cuBLAS not recorded.* <!-- suite-*.json -->\n*By hand.* <!-- no file -->\n"
+    )
+    with pytest.raises(FileNotFoundError, match="no such file"):
+        results.caption(["none.json"])

@@ -10,22 +10,26 @@ from pathlib import Path
 import left_out
 import pytest
 import shipped
+import suite
+import typer
 from results import geomean
 from support import sample_recording
 from support.command_line import run as command_line
+from support.fake_runner import ORIGIN, FakeRunner, OpenFake, compiled, crash, tiled
 from support.sample_recording import DEVICE, FASTEST, FASTEST_US, PROBLEM
 from support.sample_records import H100, SQUARE, entry, record
 from typer import Typer
 from typer.testing import CliRunner, Result
 
 from autotune import settings
+from autotune.cuda import compiler
 from autotune.lookup.digest import RecordDigest
 from autotune.lookup.lookup import lookup
-from autotune.measure import targets
+from autotune.measure import devices, targets
 from autotune.measure.measurement import Measurement
 from autotune.measure.recording import Recording, path_of
 from autotune.problem import Problem
-from autotune.records import Record, Store, bundle
+from autotune.records import Record, Store, bundle, merging
 
 SUBMISSION = bundle.Submission(H100.name, "13.0", "NVRTC 13.0", "", "0.1.0", "2026-11-21", "5e1f")
 
@@ -171,7 +175,7 @@ def test_submitted_records_answer_look_ups(tmp_path: Path, monkeypatch: pytest.M
     measured = shipped.record_of(sample_recording.recorded())
     assert measured is not None
     file, folder = submission(tmp_path / "card.jsonl.xz", measured), tmp_path / "shipped"
-    run(folder / "card.jsonl.xz", "--submitted", file)
+    shipped.take([file], folder)
     monkeypatch.setenv("AUTOTUNE_SHIPPED_DIR", str(folder))
     answer = lookup(PROBLEM, H100, Store(tmp_path / "empty"))
     assert answer is not None
@@ -179,10 +183,10 @@ def test_submitted_records_answer_look_ups(tmp_path: Path, monkeypatch: pytest.M
 
 
 def test_submission_adds_to_the_records_of_its_card(tmp_path: Path) -> None:
-    out = tmp_path / "card.jsonl.xz"
     own, faster = record(), record(entry(8, 700.0), problem=SQUARE)
     for each in (record(problem=PROBLEM), own, faster):
-        run(out, "--submitted", submission(tmp_path / "submitted.xz", each))
+        shipped.take([submission(tmp_path / "submitted.xz", each)], tmp_path / "shipped")
+    (out,) = (tmp_path / "shipped").iterdir()
     made = {made.problem: made for made in bundle.loads(out.read_bytes()).records}
     assert [*made] == [PROBLEM, SQUARE]
     assert made[SQUARE].best.measurement.time_us == 700.0
@@ -199,9 +203,129 @@ def test_submission_adds_to_the_records_of_its_card(tmp_path: Path) -> None:
 )
 def test_unfit_submission_is_refused(content: bundle.Bundle, told: str, tmp_path: Path) -> None:
     (tmp_path / "card.xz").write_bytes(b"".join(bundle.written(content)))
-    done = run(tmp_path / "out.xz", "--submitted", tmp_path / "card.xz")
-    assert (done.exit_code, (tmp_path / "out.xz").exists()) == (2, False)
-    assert told in " ".join(done.output.replace("│", " ").split())
+    with pytest.raises(typer.BadParameter, match=told):
+        shipped.take([tmp_path / "card.xz"], tmp_path / "shipped")
+    assert not (tmp_path / "shipped").exists()
+
+
+# Stale records
+
+
+@pytest.fixture
+def stale(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The folder of a shipped file with two stale records and one of the current sources."""
+    folder = tmp_path / "shipped"
+    folder.mkdir()
+    first, second = (replace(entry(16, 900.0), config=tiled(width)) for width in (16, 8))
+    records = [
+        record(first, second, source="0ld"),
+        record(first, second, problem=PROBLEM, source="0ld"),
+        record(first, problem=Problem(512, 512, 512)),
+    ]
+    (folder / f"{H100.slug}-suites.jsonl.xz").write_bytes(bundle.dumps(records))
+    monkeypatch.setenv("AUTOTUNE_SHIPPED_DIR", str(folder))
+    monkeypatch.setattr(targets, "resolve", lambda _: H100)
+    monkeypatch.setattr(targets, "here", lambda: ORIGIN)
+    monkeypatch.setattr(devices, "cublas_version", lambda: "13.10.0")
+    monkeypatch.setattr(compiler, "compile", lambda template, arch, cache: compiled(template, arch))  # noqa: ARG005
+    return folder
+
+
+def retime(
+    runner: FakeRunner, out: Path, monkeypatch: pytest.MonkeyPatch, *options: object
+) -> Result:
+    monkeypatch.setattr(suite, "TargetOpener", OpenFake(runner))
+    app = Typer()
+    app.command()(shipped.retime)
+    words = [str(word) for word in (out, *options)]
+    return CliRunner().invoke(app, words, catch_exceptions=False)
+
+
+def test_stale_records_are_timed_again_and_taken(
+    stale: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    out, runner = tmp_path / "new.jsonl.xz", FakeRunner(lambda _: Measurement(80.0))
+    assert retime(runner, out, monkeypatch, "--top", 1).exit_code == 0
+    assert runner.measured == [tiled(16)] * 2
+    submitted = bundle.loads(out.read_bytes()).submission
+    assert submitted is not None
+    assert submitted.cublas == "13.10.0"
+    shipped.take([out], stale)
+    (file,) = stale.iterdir()
+    taken = bundle.loads(file.read_bytes()).records
+    assert [(each.problem.m, each.best.measurement.time_us) for each in taken] == [
+        (256, 80.0),
+        (512, 900.0),
+        (4096, 80.0),
+    ]
+    assert [each for each in taken if merging.stale(each, ORIGIN)] == []
+
+
+@pytest.mark.usefixtures("stale")
+def test_retiming_continues_an_earlier_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    out = tmp_path / "new.jsonl.xz"
+    first, runner = (FakeRunner(lambda _: Measurement(80.0)) for _ in range(2))
+    retime(first, out, monkeypatch, "--only", "256x256")
+    assert "1 stale records" in retime(runner, out, monkeypatch, "--top", 1).output
+    assert (len(runner.measured), len(bundle.loads(out.read_bytes()).records)) == (1, 2)
+
+
+@pytest.mark.usefixtures("stale")
+def test_bundle_names_every_cublas_and_drops_stale_records(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    out = tmp_path / "new.jsonl.xz"
+    out.write_bytes(bundle.dumps([record(source="0ld")]))
+    for version, shape in (("13.1.0", "4096x4096"), ("13.10.0", "256x256")):
+        monkeypatch.setattr(devices, "cublas_version", lambda version=version: version)
+        runner = FakeRunner(lambda _: Measurement(80.0))
+        retime(runner, out, monkeypatch, "--only", shape, "--top", 1)
+        assert len(runner.measured) == 1
+    content = bundle.loads(out.read_bytes())
+    assert content.submission is not None
+    assert content.submission.cublas == "13.1.0, 13.10.0"
+    assert [each.best.measurement.time_us for each in content.records] == [80.0, 80.0]
+
+
+@pytest.mark.usefixtures("stale")
+def test_retiming_ends_with_its_seconds(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    done = retime(FakeRunner(), tmp_path / "new.jsonl.xz", monkeypatch, "--seconds", 0)
+    assert (done.exit_code, "2 are left" in done.output) == (1, True)
+
+
+@pytest.mark.usefixtures("stale")
+def test_records_slower_than_cublas_are_tuned_worst_first(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tuned: list[Problem] = []
+
+    def tune_at(problem: Problem, *_: object) -> Record:
+        tuned.append(problem)
+        return record(replace(entry(32, 85.0), config=tiled(32)), problem=problem)
+
+    monkeypatch.setattr(shipped, "tune_at", tune_at)
+    runner, out = FakeRunner(lambda _: Measurement(80.0)), tmp_path / "new.jsonl.xz"
+    retime(runner, out, monkeypatch, "--only", "256x256")  # cuBLAS takes 90
+    assert tuned == []
+    slower = iter((95.0, 100.0))
+    runner = FakeRunner(again=lambda _: Measurement(next(slower)))
+    out.unlink()
+    retime(runner, out, monkeypatch, "--top", 1)
+    assert [problem.m for problem in tuned] == [4096, 256]
+    assert [each.best.config for each in bundle.loads(out.read_bytes()).records] == [tiled(32)] * 2
+
+
+@pytest.mark.usefixtures("stale")
+def test_record_of_which_nothing_works_is_tuned(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tuned = record(replace(entry(32, 700.0), config=tiled(32)))
+    monkeypatch.setattr(shipped, "tune_at", lambda problem, *_: replace(tuned, problem=problem))
+    runner, out = FakeRunner(crash), tmp_path / "new.jsonl.xz"
+    assert retime(runner, out, monkeypatch, "--only", "4096x4096").exit_code == 0
+    assert runner.measured == [tiled(16), tiled(8)]
+    (made,) = bundle.loads(out.read_bytes()).records
+    assert made.entries == tuned.entries
 
 
 # Left-out shapes

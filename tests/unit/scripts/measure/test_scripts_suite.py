@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
+import math
 from collections import Counter
 from collections.abc import Sequence
 from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
 from random import Random
+from threading import Barrier
 from typing import Any
 
 import pytest
@@ -16,7 +18,7 @@ import record
 import suite
 import typer
 from support import sample_recording, sample_records
-from support.fake_runner import ORIGIN, FakeRunner, compiled, crash, tiled
+from support.fake_runner import ORIGIN, FakeRunner, OpenFake, compiled, crash, tiled
 from support.sample_recording import DEVICE, FASTEST, FASTEST_US, PROBLEM, VENDOR_US
 from support.sample_records import H100
 from typer import Typer
@@ -25,14 +27,14 @@ from typer.testing import CliRunner, Result
 from autotune.errors import AutotuneError, ConfigError, RunnerError
 from autotune.families import registry
 from autotune.families.config import Config
-from autotune.measure import recording, targets
+from autotune.measure import devices, recording, targets
 from autotune.measure.bench import BASELINE
 from autotune.measure.measurement import Failure, Measurement
 from autotune.measure.recording import Recording
 from autotune.measure.runner import Candidate
-from autotune.measure.targets import Target
+from autotune.measure.targets import Target, TargetOpener
 from autotune.problem import LAYOUTS, Problem
-from autotune.problem.fields import ProblemFields
+from autotune.records import bundle
 from autotune.tuning.trials import Progress, Trial
 
 SHAPE = PROBLEM.shape
@@ -82,8 +84,7 @@ def test_each_precision_has_all_shapes() -> None:
 
 
 def test_8_bit_kinds_have_files_of_their_own() -> None:
-    fields: ProblemFields = {"layout": "nt", "scale": "row", "accumulate": "fast"}
-    problems = suite.chosen(None, False, ["f8"], fields)
+    problems = suite.chosen(None, False, ["f8:nt:scale=row:fast"])
     assert len(problems) == 27
     assert {(item.layout, item.scale, item.accumulate) for item in problems} == {
         ("nt", "row", "fast")
@@ -150,6 +151,49 @@ def test_again_tunes_existing_rows_again(tmp_path: Path) -> None:
     (out / "suite-f32.json").write_text(json.dumps(content))
     run(out, "--again")
     assert [row["config"] for row in rows(out)] == [str(FASTEST)]
+
+
+def test_rows_beside_another_cublas_are_tuned_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    out = tmp_path / "out"
+    run(out)
+    monkeypatch.setattr(devices, "cublas_version", lambda: "13.10.0")
+    assert "0 of 1 shapes are there already" in run(out).output
+    assert json.loads((out / "suite-f32.json").read_text())["cublas"] == "13.10.0"
+
+
+def test_no_shape_starts_after_the_time_limit(tmp_path: Path) -> None:
+    result = run(tmp_path / "out", "--seconds", 0)
+    assert (result.exit_code, "no result: 256x256x256" in result.output) == (1, True)
+    assert not (tmp_path / "out").exists()
+
+
+def test_records_of_a_run_can_be_shipped(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    opener = OpenFake(FakeRunner(lambda _: Measurement(10.0)))
+    monkeypatch.setattr(suite, "TargetOpener", opener)
+    monkeypatch.setattr(suite, "compile", lambda template, arch, cache: compiled(template, arch))  # noqa: ARG005
+    monkeypatch.setattr(targets, "resolve", lambda _: H100)
+    monkeypatch.setattr(targets, "here", lambda: ORIGIN)
+    monkeypatch.setattr(devices, "cublas_version", lambda: "13.10.0")
+    made = tmp_path / "made.jsonl.xz"
+    assert run(tmp_path, "--devices", "0", "--records", made).exit_code == 0
+    content = bundle.loads(made.read_bytes())
+    assert [record.problem for record in content.records] == [PROBLEM]
+    assert content.submission is not None
+    assert content.submission.cublas == "13.10.0"
+
+
+def test_gpus_take_items_side_by_side() -> None:
+    together = Barrier(2, timeout=30)
+
+    def work(item: int, opener: TargetOpener) -> tuple[object, int]:
+        together.wait()
+        return opener.device, item * item
+
+    made = dict(suite.side_by_side(range(4), ["h100", "h200"], math.inf, work))
+    assert {item: square for item, (_, square) in made.items()} == {0: 0, 1: 1, 2: 4, 3: 9}
+    assert Counter(device for device, _ in made.values()) == {"h100": 2, "h200": 2}
 
 
 def test_failing_shape_leaves_the_others(tmp_path: Path) -> None:
