@@ -425,9 +425,31 @@ class Piece(NamedTuple):
     size: int
 
 
+class Algorithm(NamedTuple):
+    """An algorithm of cuBLASLt: its attributes, each at the place that is its number in
+    `cublasLtMatmulAlgoConfigAttributes_t`."""
+
+    id: int
+    tile: int
+    split_k: int
+    reduction: int
+    swizzle: int
+    custom: int
+    stages: int
+    inner: int
+    cluster: int
+
+
+class LibraryCall(NamedTuple):
+    """A call of cuBLASLt, which computes a problem by one of its algorithms."""
+
+    problem: Problem
+    algorithm: Algorithm
+
+
 @dataclass(frozen=True)
 class LaunchPlan:
-    """The launches of a configuration, in their order on one stream.
+    """The launches of a configuration, in their order on one stream, or a call of a library.
 
     Attributes:
         config: the configuration.
@@ -440,6 +462,7 @@ class LaunchPlan:
         dependent: whether a launch may start before the one before it ends (programmatic dependent
             launch), as its kernel waits by itself.
         pieces: parts of the workspace that have words of their own.
+        library: the call of cuBLASLt that computes the problem, in place of launches.
     """
 
     config: Config
@@ -450,6 +473,7 @@ class LaunchPlan:
     local_memory: bool = False
     dependent: bool = True
     pieces: tuple[Piece, ...] = ()
+    library: LibraryCall | None = None
 
     @property
     def main(self) -> Launch:
