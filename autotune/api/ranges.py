@@ -295,7 +295,8 @@ def _is_tuned(record: Record, objective: Objective, *, quick: bool) -> bool:
 
 def _pool(model: ModelError, tuned: Mapping[int, Record], samples: Samples) -> list[Config]:
     """Configurations that include one close to the best at every size of the span."""
-    pool = {entry.config: None for record in tuned.values() for entry in record.entries}
+    entries = (entry for record in tuned.values() for entry in record.entries)
+    pool = {entry.config: None for entry in entries if not entry.library}
     for problem, configs in samples.items():
         times = _times(model, configs, problem)
         best = sorted(range(len(configs)), key=times.__getitem__)[:PICKED]

@@ -99,8 +99,12 @@ class CublasLt:
         version: the library's version, such as `13.0.0`.
     """
 
-    def __init__(self, library: Any) -> None:
+    def __init__(self, library: Any, *, handle: bool = True) -> None:
         """Makes the handle, which lives as long as the process.
+
+        Args:
+            library: the library.
+            handle: whether to make one; without, descriptions can be made, and nothing runs.
 
         Raises:
             RunnerError: if the library refuses.
@@ -110,7 +114,8 @@ class CublasLt:
         for name, function in self._functions.items():
             function.argtypes = _SIGNATURES[name]
         self.handle = c_void_p()
-        self.call("Create", byref(self.handle))
+        if handle:
+            self.call("Create", byref(self.handle))
 
     @classmethod
     def load(cls) -> CublasLt:
@@ -143,17 +148,17 @@ class CublasLt:
         """Sets an attribute of a description, a layout or a preference to a C value."""
         self.call(f"{kind}SetAttribute", holder, attribute, byref(value), sizeof(value))
 
-    def heuristic(self, problem: Problem, workspace: int = WORKSPACE) -> list[Found]:
-        """The algorithms of the library's heuristic for a problem on operands without gaps, the
-        best expected first; none where it serves the problem by no algorithm.
+    def heuristic(self, problem: Problem, values: Mapping[str, float] | None = None) -> list[Found]:
+        """The algorithms of the library's heuristic for a problem, the best expected first; none
+        where it serves the problem by no algorithm.
 
         Args:
             problem: a problem that the family `cublaslt` takes.
-            workspace: the most bytes of workspace.
+            values: the pitches and strides of the operands, in elements; None without gaps.
         """
-        product = _Product(self, problem, _dense(problem))
+        product = Product(self, problem, values or dense(problem))
         preference = self.create("MatmulPreference")
-        self.set("MatmulPreference", preference, _MOST_WORKSPACE, c_uint64(workspace))
+        self.set("MatmulPreference", preference, _MOST_WORKSPACE, c_uint64(WORKSPACE))
         for attribute in _LEAST_ALIGNMENT:
             self.set("MatmulPreference", preference, attribute, c_uint32(ALIGNMENT))
         results, count = (HeuristicResult * MOST)(), c_int()
@@ -186,7 +191,7 @@ class CublasLt:
         return BoundProduct(self, call, values)
 
 
-class _Product:
+class Product:
     """A problem as the library is told of it.
 
     Attributes:
@@ -252,7 +257,7 @@ class BoundProduct:
 
     def __init__(self, library: CublasLt, call: LibraryCall, values: Mapping[str, float]) -> None:
         problem, algorithm = call
-        self._library, self._product = library, _Product(library, problem, values)
+        self._library, self._product = library, Product(library, problem, values)
         told, (b, a, c) = self._product.told, self._product.told.types
         self._algorithm, checked = _Algorithm(), HeuristicResult()
         made, kinds = byref(self._algorithm), (told.compute, told.factor, b, a, c, c)
@@ -298,7 +303,7 @@ class BoundProduct:
         return c_int(int(value)) if self._integer else c_float(value)
 
 
-def _dense(problem: Problem) -> dict[str, float]:
+def dense(problem: Problem) -> dict[str, float]:
     """The pitches and strides of operands without gaps."""
     pitches = {f"ld{name}": ld for name, ld in zip("abc", problem.leading_dimensions, strict=True)}
     strides = {f"stride_{name}": step for name, step in zip("abc", problem.strides, strict=True)}

@@ -221,14 +221,14 @@ class Resources:
     The bounds are those of every compute capability from 5.0 on.
 
     Attributes:
-        threads: threads a block.
+        threads: threads a block; 0 if they are a library's own and nothing is known.
         registers: registers a thread.
         shared: shared memory a block in bytes, static and dynamic together.
         local: local memory a thread in bytes; more than 0 means spills or an indexed array.
         barriers: named barriers a block.
     """
 
-    threads: Annotated[int, Meta(ge=1, le=1024)]
+    threads: Annotated[int, Meta(ge=0, le=1024)]
     registers: Annotated[int, Meta(ge=0, le=255)]
     shared: Annotated[int, Meta(ge=0, le=2**20)]
     local: Annotated[int, Meta(ge=0, le=2**20)] = 0
@@ -244,6 +244,12 @@ class Resources:
             barriers=self.barriers,
             cluster=cluster,
         )
+
+
+OWN_RESOURCES = Resources(0, 0, 0, barriers=0)
+"""The resources of a library's kernels, which are not known."""
+OWN = "the library's own"
+"""The text in place of their occupancy."""
 
 
 @dataclass(frozen=True)

@@ -15,7 +15,10 @@ from typing import TypeVar
 from autotune import settings
 from autotune.device import Device
 from autotune.errors import MissingError, RunnerError
-from autotune.families.plan import Alignment
+from autotune.families.config import Config
+from autotune.families.cublaslt import config_of
+from autotune.families.cublaslt.description import fault
+from autotune.families.plan import Alignment, LibraryCall
 from autotune.measure.baseline import (
     OpenBaseline,
     PaddedRun,
@@ -34,6 +37,7 @@ from autotune.measure.timing import Samples, Timer, WarmRun
 from autotune.measure.verify import LIBRARY, THOROUGH, Passed, Verifier
 from autotune.measure.worker import PendingBench
 from autotune.problem import Problem
+from autotune.problem.vendor_faults import known_fault
 
 T = TypeVar("T")
 
@@ -169,7 +173,7 @@ def _warm(ready: Ready) -> WarmRun:
 
 
 def open_bench(problem: Problem, index: int) -> PendingBench:
-    """Opens the bench of the measuring worker, which never loads the vendor library."""
+    """Opens the bench of the measuring worker, which loads no vendor library but cuBLASLt."""
     session = open_session(index)
 
     def finish() -> GemmBench:
@@ -223,6 +227,18 @@ class GemmBench(BaseBench):
     def warm_up(self) -> None:
         """Draws operands and enqueues the reference."""
         self._verifier.refresh()
+
+    def algorithms(self) -> list[Config]:
+        """The algorithms of cuBLASLt's heuristic for the problem, the best expected first; none
+        where it is not installed or serves no such problem."""
+        problem = self.operands.problem
+        if fault(problem):
+            return []
+        try:
+            found = self._session.cublaslt.heuristic(problem)
+        except (MissingError, RunnerError):
+            return []
+        return [config_of(*each) for each in found]
 
     def verify(self, candidate: Candidate) -> Passed | Failure:
         """Verifies without timing, once with and once without C as an input."""
@@ -319,6 +335,8 @@ class GemmBench(BaseBench):
         """A verified run, if asked for by many launches too: `LEADER` or `WINNER`."""
 
         def prepared() -> Ready | Failure:
+            if candidate.plan.library and (known := self._known_fault(candidate.plan.library)):
+                return Failure("verify", known)
             self.operands.reserve(candidate.plan.workspace, candidate.plan.counters)
             bound = self._session.bind(candidate)
             passed = self._verifier.verify(bound)
@@ -332,6 +350,12 @@ class GemmBench(BaseBench):
             return failure or (bound(self.operands.values(1.0, 0.0)), passed)
 
         return self._guarded(prepared)
+
+    def _known_fault(self, call: LibraryCall) -> str | None:
+        """Why the library's version is known to compute a call wrong; such a call is never run."""
+        version, capability = self._session.cublaslt.version, self.device.compute_capability
+        split_k, algorithm = call.algorithm.split_k, call.algorithm.id
+        return known_fault(version, capability, call.problem, split_k, algorithm=algorithm)
 
     def _compare_rows(self, candidate: Candidate, reference: RowReference) -> Failure | None:
         """Compares rows of the C that a verified candidate has left with those of another."""

@@ -37,7 +37,7 @@ def open_baselines(session: Session, operands: Operands) -> list[tuple[str, Run]
 
         return run
 
-    usable = filter(_launches, map(runner, library.heuristic(problem)))
+    usable = filter(_launches, map(runner, library.heuristic(problem, values)))
     return [(f"cuBLASLt {rank}", run) for rank, run in enumerate(usable, 1)]
 
 

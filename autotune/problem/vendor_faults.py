@@ -1,0 +1,76 @@
+"""Faults of cuBLAS that NVIDIA's release notes state, by version, and the problems they touch.
+
+Split-K of `cublasLtMatmul` [6580689]: "could return incorrect output when using split-K if the
+number of K splits (SPLITK_NUM) did not evenly divide the K dimension and the floor division of
+K / SPLITK_NUM was an exact multiple of the stage size", for algorithms with the ID 66 on compute
+capabilities 9.0, 10.x and 11.x, "introduced in CUDA Toolkit 12.6 Update 2 (cuBLAS 12.6.3)"; mended
+in CUDA 13.4 Update 1, cuBLAS 13.8.0. Source: CUDA Toolkit 13.4 Update 1 release notes, cuBLAS,
+resolved issues; the notes of the patch releases up to 13.6.2 do not name it.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+
+from autotune.problem.problem import Problem
+from autotune.problem.vendor import library_sizes
+
+SINCE, MENDED = (12, 6, 3), (13, 8, 0)
+CAPABILITIES = {(9, 0)}, {10, 11}
+"""The compute capabilities of the fault, and the major numbers of others."""
+ALGORITHM = 66
+"""CUBLASLT_ALGO_CONFIG_ID of the algorithms that have the fault."""
+
+STAGE_BYTES = 128
+"""Bytes of a row of A or B in one stage: 64 numbers of 16 bits, 32 of tf32, 128 of fp8. A stage
+of 256 bytes is a multiple, so that its splits are among those of this size."""
+
+MOST_SPLITS = 128
+"""The largest split that is assumed where the algorithm is not known."""
+
+
+def known_fault(
+    version: str,
+    compute_capability: tuple[int, int],
+    problem: Problem,
+    split_k: int | None = None,
+    *,
+    algorithm: int | None = None,
+    stage_k: int | None = None,
+) -> str | None:
+    """The fault that a version of cuBLAS may have on a problem, in one line; None without one.
+
+    A problem is touched if any algorithm that is possible by the arguments has the fault. The
+    library's default call does not state its algorithm: there a touched problem may be right.
+
+    Args:
+        version: of cuBLAS or cuBLASLt, such as `13.1.0`; an empty one, of a library that does not
+            state it, has no known fault.
+        compute_capability: of the GPU, such as (9, 0).
+        problem: the problem.
+        split_k: the algorithm's SPLITK_NUM, at most 1 without split-K; None if unknown.
+        algorithm: its CUBLASLT_ALGO_CONFIG_ID; None if unknown.
+        stage_k: elements of K in one of its stages; None if unknown.
+    """
+    numbers = tuple(map(int, re.findall(r"\d+", version)[:3]))
+    named, majors = CAPABILITIES
+    faulty = bool(numbers) and SINCE <= numbers < MENDED
+    if not faulty or (compute_capability not in named and compute_capability[0] not in majors):
+        return None
+    if algorithm not in (None, ALGORITHM):
+        return None
+    k = library_sizes(problem)[2] if problem.precision.eight_bit else problem.k
+    stage = stage_k or STAGE_BYTES // problem.operand_elements[0].bytes
+    splits: Iterable[int] = range(2, MOST_SPLITS + 1) if split_k is None else (split_k,)
+    if not any(drops_tail(k, split, stage) for split in splits):
+        return None
+    return (
+        f"cuBLAS {version} may leave out the end of K = {k} on this GPU where it splits K "
+        f"(NVIDIA's release notes, 6580689); install {'.'.join(map(str, MENDED))} or newer"
+    )
+
+
+def drops_tail(k: int, split: int, stage_k: int) -> bool:
+    """Whether a split of K leaves its end to no block, by NVIDIA's condition."""
+    return split > 1 and k % split != 0 and (share := k // split) > 0 and share % stage_k == 0
