@@ -226,6 +226,9 @@ class Resources:
         shared: shared memory a block in bytes, static and dynamic together.
         local: local memory a thread in bytes; more than 0 means spills or an indexed array.
         barriers: named barriers a block.
+
+    Raises:
+        ValueError: for 0 threads with anything else.
     """
 
     threads: Annotated[int, Meta(ge=0, le=1024)]
@@ -233,6 +236,10 @@ class Resources:
     shared: Annotated[int, Meta(ge=0, le=2**20)]
     local: Annotated[int, Meta(ge=0, le=2**20)] = 0
     barriers: Annotated[int, Meta(ge=0, le=16)] = 1
+
+    def __post_init__(self) -> None:
+        if not self.threads and (self.registers or self.shared or self.local or self.barriers):
+            raise ValueError("0 threads have no registers, no memory and no barriers; give threads")
 
     def occupancy(self, device: Device, cluster: int = 1) -> Occupancy:
         """The occupancy of the kernel on `device`, in clusters of that many blocks."""

@@ -12,6 +12,7 @@ from typing import Any
 
 from autotune import families
 from autotune.errors import ConfigError
+from autotune.families import cublaslt
 from autotune.families.config import Config
 from autotune.families.family import Family
 from autotune.families.plan import Alignment, LaunchPlan
@@ -73,6 +74,13 @@ def searched() -> tuple[str, ...]:
 def tuned(problem: Problem) -> tuple[str, ...]:
     """The families that a search on the problem tries unless it is told otherwise."""
     return tuple(name for name in searched() if problem.compute in FAMILIES[name].precisions)
+
+
+def competing(problem: Problem) -> tuple[str, ...]:
+    """The families that compete in a search on the problem: those it tries, and `cublaslt` where
+    that takes the problem."""
+    library = (cublaslt.NAME,) if cublaslt.fault(problem) is None else ()
+    return (*tuned(problem), *library)
 
 
 def families_of(family: str, problem: Problem) -> tuple[str, ...]:

@@ -16,8 +16,7 @@ from autotune import settings
 from autotune.device import Device
 from autotune.errors import MissingError, RunnerError
 from autotune.families.config import Config
-from autotune.families.cublaslt import config_of
-from autotune.families.cublaslt.description import fault
+from autotune.families.cublaslt import config_of, fault
 from autotune.families.plan import Alignment, LibraryCall
 from autotune.measure.baseline import (
     OpenBaseline,
@@ -335,8 +334,9 @@ class GemmBench(BaseBench):
         """A verified run, if asked for by many launches too: `LEADER` or `WINNER`."""
 
         def prepared() -> Ready | Failure:
-            if candidate.plan.library and (known := self._known_fault(candidate.plan.library)):
-                return Failure("verify", known)
+            library = candidate.plan.library
+            if library and (failure := self._library_failure(library)):
+                return failure
             self.operands.reserve(candidate.plan.workspace, candidate.plan.counters)
             bound = self._session.bind(candidate)
             passed = self._verifier.verify(bound)
@@ -351,11 +351,17 @@ class GemmBench(BaseBench):
 
         return self._guarded(prepared)
 
-    def _known_fault(self, call: LibraryCall) -> str | None:
-        """Why the library's version is known to compute a call wrong; such a call is never run."""
-        version, capability = self._session.cublaslt.version, self.device.compute_capability
+    def _library_failure(self, call: LibraryCall) -> Failure | None:
+        """Why a library's call is not run: it is missing, or its version is known to compute the
+        call wrong."""
+        try:
+            version = self._session.cublaslt.version
+        except (MissingError, RunnerError) as error:
+            return Failure("launch", str(error))
         split_k, algorithm = call.algorithm.split_k, call.algorithm.id
-        return known_fault(version, capability, call.problem, split_k, algorithm=algorithm)
+        card = self.device.compute_capability
+        fault = known_fault(version, card, call.problem, split_k, algorithm=algorithm)
+        return Failure("verify", fault) if fault else None
 
     def _compare_rows(self, candidate: Candidate, reference: RowReference) -> Failure | None:
         """Compares rows of the C that a verified candidate has left with those of another."""

@@ -196,15 +196,16 @@ class TuningRecord(ABC):
 
     @property
     def library_text(self) -> str:
-        """The time of cuBLASLt's best algorithm, and as a multiple of the package's best kernel's,
-        in a line; empty if none was timed."""
+        """The time of cuBLASLt's best algorithm, and how many times as fast the package's best
+        kernel is, in a line; empty if none was timed."""
         if (entry := self.library) is None:
             return ""
         time_us, own = entry.measurement.time_us, self.without_library
-        text = f"cuBLASLt {self.library_version} {time_us:.2f} us"
+        text = f"cuBLASLt {self.library_version}: {time_us:.2f} us"
         if own is None:
             return text
-        return f"{text}, {time_us / own.best.measurement.time_us:.3f} times our best kernel"
+        ratio = time_us / own.best.measurement.time_us
+        return f"{text}; the best kernel is {ratio:.3f} times as fast"
 
     @property
     def quick(self) -> bool:

@@ -12,9 +12,9 @@ from rich.text import Text
 
 from autotune.device import Device
 from autotune.errors import ConfigError
-from autotune.families import registry
+from autotune.families import cublaslt, registry
 from autotune.families.config import Config, Value
-from autotune.families.plan import Resources
+from autotune.families.plan import OWN, Resources
 from autotune.families.summation import ACCURACY
 from autotune.lookup.answer import Answer
 from autotune.lookup.neighbours import accuracy_filter
@@ -118,19 +118,21 @@ def explain(config: Config, answer: Answer, compiled: Resources | None = None) -
     Raises:
         ConfigError: if there is no such family, or it does not serve the problem's precision.
     """
+    own = answer.record if answer.record and answer.how == "exact" else None
+    entries = own.entries if own else ()
+    entry = next((entry for entry in entries if entry.config == config), None)
+    measured_us = entry.measurement.time_us if entry else None
+    if config.family == cublaslt.NAME:
+        return Explanation(config, f"its blocks are {OWN}", (), None, measured_us)
     rules = FamilyRules.of(config.family, answer.problem, answer.device)
     fault = rules.domain_fault(config)
     if fault is not None:
         return Explanation(config, str(fault), (), None, None)
-    own = answer.record if answer.record and answer.how == "exact" else None
     results = _results(config, answer, rules, own)
     faults = {result.finding: f"{result.rule}: {result.detail}" for result in results[::-1]}
     if "broken" in faults:
         return Explanation(config, faults["broken"], results, None, None)
     rejection = faults.get("slow", "")
-    entries = own.entries if own else ()
-    entry = next((entry for entry in entries if entry.config == config), None)
-    measured_us = entry.measurement.time_us if entry else None
     fit = _fit(config, answer, compiled, entry.resources if entry else None)
     return Explanation(config, rejection, results, fit, measured_us)
 
@@ -401,6 +403,9 @@ def why_it_won(entries: Sequence[Entry], best: Entry) -> str:
 
 def _advantage(best: Entry, rivals: Sequence[Entry]) -> str:
     """The reason why an entry won over tied ones, in the order of `estimates.winner`."""
+    rivals = [entry for entry in rivals if not entry.library]
+    if not rivals:
+        return "runs with every version of cuBLASLt"
     registers = _block_registers(best)
     least = min(map(_block_registers, rivals))
     if registers < least:

@@ -100,7 +100,7 @@ def _kinds(record: TuningRecord) -> str:
     if isinstance(record, FamilyRecord):
         return record.family
     if isinstance(record, Record):
-        return "+".join(registry.tuned(record.problem))
+        return "+".join(registry.competing(record.problem))
     return record.best.config.family
 
 
@@ -187,8 +187,8 @@ def _cells(trial: Trial, problem: Problem | None) -> tuple[RenderableType, ...]:
         us(measured.time_us),
         us(measured.spread_us) if measured.spread_us else "",
         *speed,
-        str(resources.registers) if resources else "",
-        cell(trial.occupancy, "{:.0%}"),
+        str(resources.registers) if resources and resources.threads else "",
+        cell(trial.occupancy if resources and resources.threads else None, "{:.0%}"),
         ConfigText(str(trial.config)),
     )
 

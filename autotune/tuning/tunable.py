@@ -10,6 +10,7 @@ from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from hashlib import sha256
 from typing import ClassVar, Generic, TypeVar
 
@@ -18,7 +19,6 @@ from autotune.device import Device
 from autotune.errors import AutotuneError
 from autotune.families import cublaslt, registry
 from autotune.families.config import Config
-from autotune.families.cublaslt.description import fault
 from autotune.families.plan import LaunchPlan
 from autotune.families.registry import AUTO, families_of
 from autotune.families.summation import measured_limit
@@ -210,8 +210,8 @@ class GemmTunable(Tunable[Record]):
     @property
     def kinds(self) -> str:
         """The families' names, such as `simt+gemv+cublaslt`."""
-        names = families_of(self.family, self.problem)
-        return "+".join((*names, cublaslt.NAME) if self._with_library else names)
+        together = registry.competing if self._with_library else partial(families_of, self.family)
+        return "+".join(together(self.problem))
 
     def candidates(
         self, runner: Runner, barred: Collection[Config], *, ranked: int | None
@@ -311,7 +311,7 @@ class GemmTunable(Tunable[Record]):
     @property
     def _with_library(self) -> bool:
         """Whether algorithms of cuBLASLt compete with the families."""
-        return self.with_library and self.family == AUTO and fault(self.problem) is None
+        return self.with_library and self.family == AUTO
 
     def _of_library(self, runner: Runner, barred: Collection[Config]) -> Candidates:
         """The algorithms of cuBLASLt alone, in the order of its heuristic.
@@ -322,7 +322,7 @@ class GemmTunable(Tunable[Record]):
         listed = library_configs(self.problem, runner)
         safe = tuple(config for config in listed if config not in barred)
         if not safe:
-            why = fault(self.problem) or "its heuristic has none there; is it installed?"
+            why = cublaslt.fault(self.problem) or "its heuristic has none there; is it installed?"
             quarantined = f"{len(listed)} quarantined" if listed else why
             said = f"no algorithm of cuBLASLt can run {self.problem} on {runner.device.name}"
             raise AutotuneError(f"{said}: {quarantined}")
@@ -341,7 +341,7 @@ class GemmTunable(Tunable[Record]):
 
 def library_configs(problem: Problem, runner: Runner) -> tuple[Config, ...]:
     """The algorithms of cuBLASLt that the runner has recorded, or that its device offers."""
-    if fault(problem) is not None:
+    if cublaslt.fault(problem) is not None:
         return ()
     recorded = runner.known()
     if recorded is None:

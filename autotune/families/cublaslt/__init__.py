@@ -14,7 +14,7 @@ from typing import NoReturn
 from autotune.device import Device
 from autotune.errors import ConfigError
 from autotune.families.config import Config
-from autotune.families.cublaslt.description import fault
+from autotune.families.cublaslt.description import fault as fault
 from autotune.families.family import Family, ParameterFunction, Rule, Values, parameter_from
 from autotune.families.plan import Algorithm, Alignment, LaunchPlan, LibraryCall
 from autotune.families.summation import Summation, unordered

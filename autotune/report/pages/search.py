@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from autotune.errors import AutotuneError
+from autotune.families import cublaslt
 from autotune.measure.measurement import Failure
 from autotune.model import space
 from autotune.report.pages.figures import (
@@ -203,6 +204,8 @@ def _rejected(subject: Subject) -> Iterator[RejectionRow]:
     if problem is None:
         return
     for family in subject.families:
+        if family == cublaslt.NAME:  # its heuristic lists what runs
+            continue
         try:
             legal = space.feasible(problem, subject.device, family)
         except AutotuneError:  # the family is gone, or does not serve the precision any more

@@ -216,7 +216,7 @@ def test_log_gives_the_trials_of_the_record(
     before = {path: path.read_bytes() for path in cache.rglob("*") if path.is_file()}
     subject = subject_of(record, cache)
     assert (subject.source, subject.note, len(subject.trials)) == ("log", "", TRIALS)
-    assert subject.families == ("simt", "gemv")
+    assert subject.families == ("simt", "gemv", "cublaslt")
     times = [row.seconds for row in subject.trials]
     assert times == sorted(seconds for seconds in times if seconds is not None)
     assert record.best.config in {row.trial.config for row in subject.trials}
