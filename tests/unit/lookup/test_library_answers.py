@@ -109,7 +109,7 @@ def test_each_objective_has_its_winner(store: Store, objective: Objective, confi
 def test_algorithm_is_guessed_for_no_other_problem(store: Store) -> None:
     saved(store, of_library(700.0), of_kernel(900.0))
     near = Problem(4096, 4096, 4000)
-    for find in (lambda *asked: lookup(*asked[:2], store), finder(Mode())):
+    for find in (lambda *asked: lookup(asked[0], asked[1], store), finder(Mode())):
         answer = find(near, H100, Records(store), HOT)
         assert answer is not None
         assert answer.config.family != "cublaslt"

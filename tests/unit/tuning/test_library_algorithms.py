@@ -193,7 +193,6 @@ def test_epilogue_that_cublaslt_lacks_has_no_algorithms() -> None:
 def test_replay_tries_the_recorded_algorithms() -> None:
     recorded = (tiled(16), *ALGORITHMS[:2], tiled(23))
     runner = FakeRunner(taking(lambda split: 50.0 + split), recorded=recorded, evidence="replayed")
-    runner.resources = lambda _: OWN_RESOURCES  # type: ignore[method-assign]
     assert GemmTunable(SQUARE).library(runner) == ALGORITHMS[:2]
     assert [*GemmTunable(SQUARE).candidates(runner, (), ranked=None).configs] == [
         *sorted((tiled(16), tiled(23)), reverse=True)
