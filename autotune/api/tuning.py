@@ -158,8 +158,8 @@ def raced(problem: Problem, runner: Runner, store: Store, objective: Objective) 
     from autotune.records import Records
     from autotune.tuning.tunable import QuickTunable
 
-    known = runner.known()
-    kernels = known and [config for config in known if config.family != cublaslt.NAME]
+    recorded = runner.known()
+    kernels = recorded and [each for each in recorded if each.family != cublaslt.NAME]
     considered = contenders(problem, runner.device, Records(store), objective, configs=kernels)
     if not considered.first:
         raise NotFoundError(unserved(problem, runner.device))

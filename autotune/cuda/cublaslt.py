@@ -26,7 +26,7 @@ from ctypes import (
 from typing import Any, NamedTuple
 
 from autotune.errors import MissingError, RunnerError
-from autotune.families.cublaslt.description import ALIGNMENT, COMPUTE_32I, Description
+from autotune.families.cublaslt.description import ALIGNMENT, COMPUTE_32I, LibraryProblem
 from autotune.families.plan import Algorithm, LibraryCall
 from autotune.problem import Problem
 
@@ -156,7 +156,7 @@ class CublasLt:
             problem: a problem that the family `cublaslt` takes.
             values: the pitches and strides of the operands, in elements; None without gaps.
         """
-        product = Product(self, problem, values or dense(problem))
+        product = Descriptors(self, problem, values or dense(problem))
         preference = self.create("MatmulPreference")
         self.set("MatmulPreference", preference, _MOST_WORKSPACE, c_uint64(WORKSPACE))
         for attribute in _LEAST_ALIGNMENT:
@@ -169,8 +169,8 @@ class CublasLt:
         if status != SUCCESS:
             raise RunnerError(f"cublasLtMatmulAlgoGetHeuristic returned status {status}")
         good = (result for result in results[: count.value] if result.state == SUCCESS)
-        found = (Found(self.attributes(result.algorithm), result.workspace) for result in good)
-        return [*dict.fromkeys(found)]
+        listed = (Found(self.attributes(result.algorithm), result.workspace) for result in good)
+        return [*dict.fromkeys(listed)]
 
     def attributes(self, made: Any) -> Algorithm:
         """The attributes of a `cublasLtMatmulAlgo_t`."""
@@ -191,7 +191,7 @@ class CublasLt:
         return BoundProduct(self, call, values)
 
 
-class Product:
+class Descriptors:
     """A problem as the library is told of it.
 
     Attributes:
@@ -199,7 +199,7 @@ class Product:
     """
 
     def __init__(self, library: CublasLt, problem: Problem, values: Mapping[str, float]) -> None:
-        told = Description.of(problem)
+        told = LibraryProblem.of(problem)
         self._library, self._problem, self.told = library, problem, told
         self.description = library.create("MatmulDesc", told.compute, told.factor)
         for attribute, operation in zip(_TRANSPOSED, told.operations, strict=True):
@@ -257,7 +257,7 @@ class BoundProduct:
 
     def __init__(self, library: CublasLt, call: LibraryCall, values: Mapping[str, float]) -> None:
         problem, algorithm = call
-        self._library, self._product = library, Product(library, problem, values)
+        self._library, self._product = library, Descriptors(library, problem, values)
         told, (b, a, c) = self._product.told, self._product.told.types
         self._algorithm, checked = _Algorithm(), HeuristicResult()
         made, kinds = byref(self._algorithm), (told.compute, told.factor, b, a, c, c)

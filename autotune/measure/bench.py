@@ -234,10 +234,10 @@ class GemmBench(BaseBench):
         if fault(problem):
             return []
         try:
-            found = self._session.cublaslt.heuristic(problem)
+            listed = self._session.cublaslt.heuristic(problem)
         except (MissingError, RunnerError):
             return []
-        return [config_of(*each) for each in found]
+        return [config_of(*each) for each in listed]
 
     def verify(self, candidate: Candidate) -> Passed | Failure:
         """Verifies without timing, once with and once without C as an input."""

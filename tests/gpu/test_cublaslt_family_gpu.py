@@ -60,7 +60,7 @@ def library(session: Session) -> CublasLt:
 
 def heuristic(library: CublasLt, problem: Problem) -> list[Any]:
     """The library's own structures of algorithms."""
-    product = cublaslt.Product(library, problem, cublaslt.dense(problem))
+    product = cublaslt.Descriptors(library, problem, cublaslt.dense(problem))
     preference, count = library.create("MatmulPreference"), c_int()
     library.set("MatmulPreference", preference, 1, c_uint64(WORKSPACE))
     for attribute in range(5, 9):

@@ -24,8 +24,8 @@ ALIGNMENT = 16
 granted."""
 
 
-class Description(NamedTuple):
-    """What the library is told of a problem, besides sizes.
+class LibraryProblem(NamedTuple):
+    """A problem in the library's numbers, without its sizes.
 
     Attributes:
         compute: the cublasComputeType_t.
@@ -48,8 +48,8 @@ class Description(NamedTuple):
     fast: bool
 
     @classmethod
-    def of(cls, problem: Problem) -> Description:
-        """The description of a problem without a `fault`."""
+    def of(cls, problem: Problem) -> LibraryProblem:
+        """The numbers of a problem without a `fault`."""
         integer = problem.compute == "i8"
         tf32 = problem.precision.vendor == "tf32"
         activation = {"relu": RELU, "gelu_tanh": GELU}.get(problem.activation or "", 0)
@@ -69,7 +69,8 @@ class Description(NamedTuple):
 
 
 def fault(problem: Problem) -> str | None:
-    """What the library cannot fuse or store of a problem; None if its heuristic may be asked."""
+    """The part of a problem that the library cannot fuse or store; None if its heuristic may be
+    asked."""
     if problem.activation not in (None, "relu", "gelu_tanh") or not problem.epilogue.elementwise:
         return f"cuBLASLt fuses no {problem.epilogue}"
     if problem.activation == "gelu_tanh" and problem.output_type == "f32":

@@ -15,7 +15,7 @@ from support.fake_cublaslt import GAP, STREAM, built, operands_of
 from autotune.cuda import cublaslt
 from autotune.cuda.cublaslt import CublasLt
 from autotune.errors import MissingError, RunnerError
-from autotune.families.cublaslt.description import Description
+from autotune.families.cublaslt.description import LibraryProblem
 from autotune.families.plan import Algorithm, LibraryCall
 from autotune.problem import LAYOUTS, Problem
 
@@ -180,7 +180,7 @@ TEXTS = ("64x48x32:bf16:nt:bias_relu", "64x48x32:tf32:tn", "64x48x32:f8:nt:scale
 def test_real_library_accepts_the_description(real: str, text: str) -> None:
     problem, library = Problem.parse(text), _without_handle(real)
     values = {**cublaslt.dense(problem), "bias": 256, "scale_a": 256, "scale_b": 256}
-    made, told = cublaslt.Product(library, problem, values), Description.of(problem)
+    made, told = cublaslt.Descriptors(library, problem, values), LibraryProblem.of(problem)
     read = [_read(real, "MatmulDesc", made.description, *asked) for asked in _ASKED]
     assert read == [told.compute, told.factor, *told.operations, told.epilogue]
 
@@ -191,7 +191,7 @@ _ASKED = ((0, c_int()), (1, c_int()), (3, c_int()), (4, c_int()), (7, c_uint32()
 
 def test_real_library_accepts_the_layouts(real: str) -> None:
     problem = Problem(5, 7, 3, "bf16", output="f32", batch=4)
-    made = cublaslt.Product(_without_handle(real), problem, cublaslt.dense(problem))
+    made = cublaslt.Descriptors(_without_handle(real), problem, cublaslt.dense(problem))
     b, a, c = (
         [_read(real, "MatrixLayout", layout, number, c_uint64()) for number in (2, 3, 4)]
         for layout in made.described[1:4]
