@@ -76,13 +76,6 @@ def tuned(problem: Problem) -> tuple[str, ...]:
     return tuple(name for name in searched() if problem.compute in FAMILIES[name].precisions)
 
 
-def competing(problem: Problem) -> tuple[str, ...]:
-    """The families that compete in a search on the problem: those it tries, and `cublaslt` where
-    that takes the problem."""
-    library = (cublaslt.NAME,) if cublaslt.fault(problem) is None else ()
-    return (*tuned(problem), *library)
-
-
 def families_of(family: str, problem: Problem) -> tuple[str, ...]:
     """The kernel families that a name given to a search stands for: itself, or those of `auto`.
 
@@ -95,6 +88,17 @@ def families_of(family: str, problem: Problem) -> tuple[str, ...]:
             raise ConfigError(f"no kernel family computes {problem.compute}; give another compute")
         return names
     return (serving(family, problem).name,)
+
+
+def competing(family: str, problem: Problem) -> tuple[str, ...]:
+    """The families whose configurations compete in a search: those of `families_of`, and with
+    `auto` cuBLASLt's where that takes the problem.
+
+    Raises:
+        ConfigError: as `families_of`.
+    """
+    library = family == AUTO and cublaslt.fault(problem) is None
+    return (*families_of(family, problem), *([cublaslt.NAME] if library else []))
 
 
 def on_ladder(problem: Problem) -> tuple[str, ...]:

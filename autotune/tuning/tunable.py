@@ -10,7 +10,6 @@ from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import partial
 from hashlib import sha256
 from typing import ClassVar, Generic, TypeVar
 
@@ -210,8 +209,8 @@ class GemmTunable(Tunable[Record]):
     @property
     def kinds(self) -> str:
         """The families' names, such as `simt+gemv+cublaslt`."""
-        together = registry.competing if self._with_library else partial(families_of, self.family)
-        return "+".join(together(self.problem))
+        names = registry.competing if self.with_library else families_of
+        return "+".join(names(self.family, self.problem))
 
     def candidates(
         self, runner: Runner, barred: Collection[Config], *, ranked: int | None
@@ -246,7 +245,7 @@ class GemmTunable(Tunable[Record]):
     def library(self, runner: Runner) -> tuple[Config, ...]:
         """The algorithms of cuBLASLt that the runner's device offers, or that it has recorded; none
         with `policy(vendor=False)`."""
-        wanted = self._with_library and settings.policy().vendor
+        wanted = self.with_library and self.family == AUTO and settings.policy().vendor
         return library_configs(self.problem, runner) if wanted else ()
 
     def contenders(self, device: Device, store: Store, objective: Objective) -> Contenders | None:
@@ -307,11 +306,6 @@ class GemmTunable(Tunable[Record]):
         usable = current(family, recorded, problem, device)
         outdated = sum(config.family == family for config in recorded) - len(usable)
         return space.Space(usable, {"parameters": outdated} if outdated else {})
-
-    @property
-    def _with_library(self) -> bool:
-        """Whether algorithms of cuBLASLt compete with the families."""
-        return self.with_library and self.family == AUTO
 
     def _of_library(self, runner: Runner, barred: Collection[Config]) -> Candidates:
         """The algorithms of cuBLASLt alone, in the order of its heuristic.
