@@ -316,12 +316,12 @@ class Run(Generic[R]):
 
     def _standing(self) -> Iterator[Trial]:
         """The trials of earlier runs whose outcome would be the same today."""
-        legal = {*places_of(self._configs), *self._library} if self._log.told else {}
+        legal = places_of(self._configs) if self._log.told else {}
         for trial in self._log.told:
             if (
                 self._tunable.stands(trial.outcome.stage)
                 if isinstance(trial.outcome, Failure)
-                else trial.config in legal
+                else trial.config in legal or trial.config in self._library
             ):
                 yield trial
 

@@ -19,7 +19,8 @@ from autotune.families.cublaslt import config_of
 from autotune.families.plan import OWN, OWN_RESOURCES, Algorithm
 from autotune.lookup.promising import Contenders
 from autotune.measure.measurement import Failure, Measurement
-from autotune.measure.recording import Origin
+from autotune.measure.recording import Origin, Recording, SweepRow
+from autotune.measure.without_gpu import ReplayRunner
 from autotune.problem import Problem
 from autotune.records import Record, Store
 from autotune.tuning.loop import Search, tune
@@ -218,3 +219,38 @@ def test_algorithms_are_no_guesses_for_other_problems(tmp_path: Path) -> None:
     candidates = tunable.candidates(runner, (), ranked=None)
     guesses = tunable.guesses(candidates, runner.device, store, Search().objective)
     assert library(guesses) == []
+
+
+def test_shared_storage_takes_them(store: Store, tmp_path: Path) -> None:
+    runner = LibraryRunner(taking(lambda split: 50.0 + split))
+    options = Search(sampler="random", trials=8, storage=f"sqlite:///{tmp_path}/studies.db")
+    assert tuned(runner, store, options).best.config == ALGORITHMS[0]
+    again = LibraryRunner(taking(lambda split: 50.0 + split))
+    tuned(again, Store(tmp_path / "other"), options)
+    assert again.measured == []
+
+
+def test_recording_replays_them(store: Store, tmp_path: Path) -> None:
+    outcome = taking(lambda split: 50.0 + split)
+    kernel, library_row = (
+        SweepRow(config, resources, outcome(config))
+        for config, resources in (
+            (tiled(23), registry.find("tiled").estimate(tiled(23), SQUARE)),
+            (ALGORITHMS[0], OWN_RESOURCES),
+        )
+    )
+    made = Recording(
+        SQUARE, LibraryRunner().device, HERE, "2026-11-26T12:00:00Z", None, (kernel, library_row)
+    )
+    made.save(tmp_path / "sweep.json.gz")
+    recording = Recording.load(tmp_path / "sweep.json.gz")
+    assert recording == made
+    runner = ReplayRunner(recording, seed=0)
+    found = tune(
+        *(GemmTunable(SQUARE), runner, store, Search(sampler="random")),
+        compile=uncompiled,
+        origin=recording.origin,
+    )
+    assert {each.config for each in found.entries} == {tiled(23), ALGORITHMS[0]}
+    assert (found.evidence, found.best.config) == ("replayed", ALGORITHMS[0])
+    assert found.library_version == "13.0.0"
