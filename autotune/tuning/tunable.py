@@ -111,8 +111,8 @@ class Tunable(ABC, Generic[R_co]):
         """
 
     def library(self, runner: Runner) -> tuple[Config, ...]:
-        """Configurations of a vendor's library, which no model ranks, the best expected first. They
-        are tried before all others, and none is among the candidates."""
+        """Configurations of a vendor's library, which no model ranks, the best expected first. None
+        is among the candidates."""
         del runner
         return ()
 

@@ -71,11 +71,13 @@ KERNELS = {tiled(width, specialized) for width in range(4, 33) for specialized i
 
 
 @pytest.mark.parametrize("sampler", ["random", "exhaustive"])
-def test_all_algorithms_are_tried_before_the_search(store: Store, sampler: Sampler) -> None:
+def test_algorithms_take_turns_with_kernels(store: Store, sampler: Sampler) -> None:
     runner = LibraryRunner(taking(lambda split: 50.0 + split))
     found = tuned(runner, store, Search(sampler=sampler))
-    assert runner.measured[: len(ALGORITHMS)] == [*ALGORITHMS]
-    assert {*runner.measured[len(ALGORITHMS) :]} == KERNELS
+    assert {*runner.measured} == {*ALGORITHMS, *KERNELS}
+    first = runner.measured[: 2 * len(ALGORITHMS)]
+    assert library(first) == [*ALGORITHMS]
+    assert len(library(first[:8])) in (4, 5)  # what is ready comes first
     assert found.best.config == ALGORITHMS[0]
     assert found.provenance.trials == len(runner.measured)
 
