@@ -111,6 +111,18 @@ def test_algorithms_leave_places_for_kernels(store: Store) -> None:
     assert len([entry for entry in found.entries if entry.library]) == OF_LIBRARY
 
 
+def test_best_cold_algorithm_is_timed_again(store: Store) -> None:
+    def outcome(config: Config) -> Measurement:
+        split = config.values.get("split_k")
+        cold_us = 500.0 if split is None else 90.0 - int(split)
+        return replace(taking(lambda split: 50.0 + split)(config), cold_us=cold_us)
+
+    runner = LibraryRunner(outcome)
+    found = tuned(runner, store)
+    assert library(runner.rematched) == [*ALGORITHMS[:OF_LIBRARY], ALGORITHMS[-1]]
+    assert found.best_by("cold").config == ALGORITHMS[-1]
+
+
 def test_kernel_wins_a_tie(store: Store) -> None:
     found = tuned(LibraryRunner(taking(lambda _: 99.8)), store)
     assert found.best.config == tiled(23, 0)
