@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 
@@ -20,11 +21,13 @@ from autotune.families.plan import OWN, OWN_RESOURCES, Algorithm
 from autotune.lookup.promising import Contenders
 from autotune.measure.measurement import Failure, Measurement
 from autotune.measure.recording import Origin, Recording, SweepRow
+from autotune.measure.targets import Target
 from autotune.measure.without_gpu import ReplayRunner
 from autotune.problem import Problem
 from autotune.records import Record, Store
 from autotune.tuning.loop import Search, tune
 from autotune.tuning.options import Sampler
+from autotune.tuning.retiming import retime
 from autotune.tuning.trials import LEADERS, OF_LIBRARY
 from autotune.tuning.tunable import RACED_LIBRARY, GemmTunable, QuickTunable
 
@@ -268,3 +271,18 @@ def test_recording_replays_them(store: Store, tmp_path: Path) -> None:
     assert {each.config for each in found.entries} == {tiled(23), ALGORITHMS[0]}
     assert (found.evidence, found.best.config) == ("replayed", ALGORITHMS[0])
     assert found.library_version == "13.0.0"
+
+
+def test_algorithm_is_measured_again_with_another_version(store: Store) -> None:
+    tuned(LibraryRunner(taking(lambda split: 50.0 + split)), store)
+    (old,) = store.records(LibraryRunner().device)
+    newer = Origin(HERE.driver, HERE.compiler, SOURCE.replace("13.0.0", "13.1.0"))
+
+    @contextmanager
+    def opened(_: Problem) -> Iterator[Target]:
+        yield Target(LibraryRunner(taking(lambda split: 40.0 + split)), newer)
+
+    (again,) = retime([old], opened, store, compiled, top=2)
+    assert again.new is not None
+    assert (again.new.best.config, again.new.library_version) == (ALGORITHMS[0], "13.1.0")
+    assert again.new.best.measurement.time_us == 41.0
