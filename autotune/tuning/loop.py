@@ -43,7 +43,7 @@ EXTRA, STEP = 100, 10
 which the limit rises at once."""
 
 SHARE_OF_LIBRARY = 4
-"""The algorithms of a library may take one in so many of a limited number of trials."""
+"""Where trials are limited, at most one in four is an algorithm of a library."""
 
 R = TypeVar("R", bound=TuningRecord)
 
