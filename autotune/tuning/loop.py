@@ -43,7 +43,7 @@ EXTRA, STEP = 100, 10
 which the limit rises at once."""
 
 SHARE_OF_LIBRARY = 4
-"""Where trials are limited, at most one in four is an algorithm of a library."""
+"""At most one trial in four is an algorithm of a library, where trials are limited."""
 
 R = TypeVar("R", bound=TuningRecord)
 
