@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
 from itertools import islice
-from typing import Any, cast
+from typing import Any, ClassVar, cast
 from zlib import crc32
 
 from autotune import files
@@ -82,6 +82,7 @@ def place_of(
 class OrderedGemm(GemmTunable):
     """A problem, tuned over the kernels of one order of summation."""
 
+    with_library: ClassVar[bool] = False  # the order of its sums is not known
     order: str = field(kw_only=True)
 
     @property
@@ -278,7 +279,8 @@ class RangePlace:
         """Races these configurations."""
         raced = Contenders.between(problem, self.device, configs)
         if self.order is None:
-            return self.run(QuickTunable(problem, raced=raced), options, observer)
+            tunable = QuickTunable(problem, raced=raced, most_of_library=0)
+            return self.run(tunable, options, observer)
         return self.run(OrderedRace(problem, order=self.order, raced=raced), options, observer)
 
     def run(self, tunable: GemmTunable, options: Search, observer: Observer | None) -> Record:

@@ -196,7 +196,9 @@ def _range(
     model = learn_errors(device, tuned.values(), objective)
 
     def expected_us(size: int, problem: Problem) -> float:
-        record = tuned[size]
+        record = tuned[size].without_library
+        if record is None:
+            return math.inf
         config = record.best_by(objective).config
         legal = Legality(problem, as_tuned(device, record.device), order)
         return float(model.predict([config], problem).times[0]) if legal(config) else math.inf

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Literal
 from autotune import files, settings
 from autotune.cuda import compiler
 from autotune.errors import AutotuneError, NotFoundError, UsageError
+from autotune.families import cublaslt
 from autotune.families.registry import AUTO
 from autotune.files import output
 from autotune.measure import kernel_tuner, targets
@@ -156,9 +157,9 @@ def raced(problem: Problem, runner: Runner, store: Store, objective: Objective) 
     from autotune.records import Records
     from autotune.tuning.tunable import QuickTunable
 
-    considered = contenders(
-        problem, runner.device, Records(store), objective, configs=runner.known()
-    )
+    recorded = runner.known()
+    kernels = recorded and [each for each in recorded if each.family != cublaslt.NAME]
+    considered = contenders(problem, runner.device, Records(store), objective, configs=kernels)
     if not considered.first:
         raise NotFoundError(unserved(problem, runner.device))
     return QuickTunable(problem, raced=considered)

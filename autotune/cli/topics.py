@@ -124,13 +124,14 @@ def _devices(formatter: click.HelpFormatter) -> None:
 
 
 def _families(formatter: click.HelpFormatter) -> None:
-    from autotune.families import registry
+    from autotune.families import cublaslt, registry
 
     formatter.write_text(
         "A family is a kernel and its parameters. auto tries the searched ones that serve the "
-        "precision; a family by name is tuned and recorded alone."
+        "precision, and the algorithms of an installed cuBLASLt; a family by name is tuned and "
+        "recorded alone."
     )
-    searched = registry.searched()
+    searched = (*registry.searched(), cublaslt.NAME)
     alone = {name: "" if name in searched else "; by name only" for name in registry.FAMILIES}
     with formatter.section("Families"):
         formatter.write_dl(

@@ -221,18 +221,25 @@ class Resources:
     The bounds are those of every compute capability from 5.0 on.
 
     Attributes:
-        threads: threads a block.
+        threads: threads a block; 0 if they are a library's own and nothing is known.
         registers: registers a thread.
         shared: shared memory a block in bytes, static and dynamic together.
         local: local memory a thread in bytes; more than 0 means spills or an indexed array.
         barriers: named barriers a block.
+
+    Raises:
+        ValueError: for 0 threads with anything else.
     """
 
-    threads: Annotated[int, Meta(ge=1, le=1024)]
+    threads: Annotated[int, Meta(ge=0, le=1024)]
     registers: Annotated[int, Meta(ge=0, le=255)]
     shared: Annotated[int, Meta(ge=0, le=2**20)]
     local: Annotated[int, Meta(ge=0, le=2**20)] = 0
     barriers: Annotated[int, Meta(ge=0, le=16)] = 1
+
+    def __post_init__(self) -> None:
+        if not self.threads and (self.registers or self.shared or self.local or self.barriers):
+            raise ValueError("0 threads have no registers, no memory and no barriers; give threads")
 
     def occupancy(self, device: Device, cluster: int = 1) -> Occupancy:
         """The occupancy of the kernel on `device`, in clusters of that many blocks."""
@@ -244,6 +251,12 @@ class Resources:
             barriers=self.barriers,
             cluster=cluster,
         )
+
+
+OWN_RESOURCES = Resources(0, 0, 0, barriers=0)
+"""The resources of a library's kernels, which are not known."""
+OWN = "the library's own"
+"""The text in place of their occupancy."""
 
 
 @dataclass(frozen=True)
@@ -425,9 +438,31 @@ class Piece(NamedTuple):
     size: int
 
 
+class Algorithm(NamedTuple):
+    """An algorithm of cuBLASLt: its attributes, each at the place that is its number in
+    `cublasLtMatmulAlgoConfigAttributes_t`."""
+
+    id: int
+    tile: int
+    split_k: int
+    reduction: int
+    swizzle: int
+    custom: int
+    stages: int
+    inner: int
+    cluster: int
+
+
+class LibraryCall(NamedTuple):
+    """A call of cuBLASLt, which computes a problem by one of its algorithms."""
+
+    problem: Problem
+    algorithm: Algorithm
+
+
 @dataclass(frozen=True)
 class LaunchPlan:
-    """The launches of a configuration, in their order on one stream.
+    """The launches of a configuration, in their order on one stream, or a call of a library.
 
     Attributes:
         config: the configuration.
@@ -440,6 +475,7 @@ class LaunchPlan:
         dependent: whether a launch may start before the one before it ends (programmatic dependent
             launch), as its kernel waits by itself.
         pieces: parts of the workspace that have words of their own.
+        library: the call of cuBLASLt that computes the problem, in place of launches.
     """
 
     config: Config
@@ -450,6 +486,7 @@ class LaunchPlan:
     local_memory: bool = False
     dependent: bool = True
     pieces: tuple[Piece, ...] = ()
+    library: LibraryCall | None = None
 
     @property
     def main(self) -> Launch:

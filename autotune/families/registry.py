@@ -12,6 +12,7 @@ from typing import Any
 
 from autotune import families
 from autotune.errors import ConfigError
+from autotune.families import cublaslt
 from autotune.families.config import Config
 from autotune.families.family import Family
 from autotune.families.plan import Alignment, LaunchPlan
@@ -87,6 +88,17 @@ def families_of(family: str, problem: Problem) -> tuple[str, ...]:
             raise ConfigError(f"no kernel family computes {problem.compute}; give another compute")
         return names
     return (serving(family, problem).name,)
+
+
+def competing(family: str, problem: Problem) -> tuple[str, ...]:
+    """The families whose configurations compete in a search: those of `families_of`, and with
+    `auto` cuBLASLt's where that takes the problem.
+
+    Raises:
+        ConfigError: as `families_of`.
+    """
+    library = family == AUTO and cublaslt.fault(problem) is None
+    return (*families_of(family, problem), *([cublaslt.NAME] if library else []))
 
 
 def on_ladder(problem: Problem) -> tuple[str, ...]:

@@ -4,7 +4,8 @@
     mma:31dda0377efc29f6… wgmma:4607a10…    the hash of each family's sources, sorted by family
 
 A family's hash covers the files that its launches are compiled from, with every header they reach
-(`compiler.source_hash`). Records of earlier versions have one hash over all families' sources.
+(`compiler.source_hash`). In place of a hash, `cublaslt` has the library's version, such as
+`cublaslt:13.0.0`. Records of earlier versions have one hash over all families' sources.
 """
 
 from __future__ import annotations

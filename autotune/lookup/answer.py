@@ -10,6 +10,7 @@ from functools import cache
 from importlib import resources
 from typing import Any, Literal
 
+from autotune.cuda import cublaslt
 from autotune.device import Device
 from autotune.families.config import Config
 from autotune.families.summation import MARGIN
@@ -150,12 +151,18 @@ def recorded_answer(
     loss: float,
     objective: Objective = HOT,
 ) -> Answer | None:
-    """The answer from a record of the problem itself; None if none of its entries is legal."""
+    """The answer from a record of the problem itself; None if none of its entries is legal.
+
+    An algorithm of cuBLASLt serves only with its version of the library; else the kernels do.
+    """
     objective = recorded_objective(record, objective)
-    entry = best_legal(record, problem, device, objective)
-    if entry is None:
+    fault = library_fault(record) if record.best_by(objective).library else ""
+    usable = record.without_library if fault else record
+    entry = None if usable is None else best_legal(usable, problem, device, objective)
+    if usable is None or entry is None:
         return None
-    estimate = objective.estimate(entry.measurement)
+    record, estimate = usable, objective.estimate(entry.measurement)
+    note = f"{problem} on {record.device.name}: {record.evidence} {record.provenance.date}"
     return Answer(
         problem=problem,
         device=device,
@@ -164,11 +171,21 @@ def recorded_answer(
         evidence=record.evidence,
         record=record,
         time_us=estimate.time_us if estimate else None,
-        note=f"{problem} on {record.device.name}: {record.evidence} {record.provenance.date}",
+        note=f"{note}; {fault}" if fault else note,
         expected_loss=loss,
         vendor=vendor_wins(record, problem, objective),
         objective=objective,
     )
+
+
+def library_fault(record: Record) -> str:
+    """Why an algorithm of cuBLASLt in a record cannot run, as the end of a note; empty if it can:
+    the version of the library that is loaded, else installed, is the record's."""
+    recorded, present = record.library_version, cublaslt.version()
+    if recorded == present:
+        return ""
+    loaded = f"{present} is loaded" if present else "it is not installed"
+    return f"faster by cuBLASLt {recorded}, but {loaded}"
 
 
 def recorded_prediction(problem: Problem, device: Device, record: Record | None) -> Answer | None:
@@ -234,6 +251,8 @@ def best_legal(
     entries = (record.best_by(objective), *sorted(record.entries, key=time_us))
     legal = legal or Legality(problem, as_tuned(device, record.device))
     for entry in entries:
+        if entry.library and library_fault(record):
+            continue
         runs = legal(entry.config) and _keeps_bound(entry, record)
         if runs and (accuracy is None or accuracy.passes(entry.config)):
             return entry

@@ -116,13 +116,13 @@ class RecordDigest:
     def of(cls, record: Record, source: str = "") -> RecordDigest:
         """The digest of a record.
 
-        Entries of unknown families and of other parameters than the family has today are left out;
-        those with other values teach nothing.
+        Entries of unknown families and of other parameters than the family has today are left out,
+        and those of cuBLASLt, which serve no other problem; those with other values teach nothing.
         """
         alike: dict[tuple[object, ...], list[Entry]] = {}
         for entry in record.entries:
             config, kind = entry.config, registry.FAMILIES.get(entry.config.family)
-            if kind and (*config.values,) == (*kind.parameters,):
+            if kind and not entry.library and (*config.values,) == (*kind.parameters,):
                 types = (config.family, *map(type, config.values.values()))
                 alike.setdefault(types, []).append(entry)
         return cls(

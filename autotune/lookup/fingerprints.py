@@ -12,7 +12,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from hashlib import sha256
 
-from autotune.cuda import compiler
+from autotune.cuda import compiler, cublaslt
 from autotune.cuda.program import source_hash
 from autotune.device import Device
 from autotune.errors import MissingError
@@ -101,7 +101,7 @@ def _kernels(answer: Answer) -> list[object]:
         names = compiler.named_keys(templates, arch)
     except MissingError:  # no compiler, so that no other machine's programs are equal either
         names = {template: source_hash(template.source) for template in templates}
-    programs = [names[template] for template in templates]
+    programs = [cublaslt.version()] if plan.library else [names[each] for each in templates]
     return [str(answer.objective), str(answer.config), programs, answer.evidence, answer.vendor]
 
 

@@ -120,6 +120,7 @@ def _in_range(
     if point is None or tuned.evidence == "predicted":
         return None
     record = records.load(device, point)
+    record = record and record.without_library
     if record is None or record.evidence == "predicted":
         return None
     objective = recorded_objective(record, objective)

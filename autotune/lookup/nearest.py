@@ -316,7 +316,8 @@ def _answer(choice: Choice, near: Neighbourhood, records: Records) -> Answer:
         plain, asked = (
             replace(each, epilogue="none", output="same") for each in (record.problem, problem)
         )
-        vendor = here and plain == asked and vendor_wins(record, problem, objective)
+        own = record.without_library or record
+        vendor = here and plain == asked and vendor_wins(own, problem, objective)
     return Answer(
         problem=problem,
         device=device,

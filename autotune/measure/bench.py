@@ -15,7 +15,9 @@ from typing import TypeVar
 from autotune import settings
 from autotune.device import Device
 from autotune.errors import MissingError, RunnerError
-from autotune.families.plan import Alignment
+from autotune.families.config import Config
+from autotune.families.cublaslt import config_of, fault
+from autotune.families.plan import Alignment, LibraryCall
 from autotune.measure import cublas
 from autotune.measure.baseline import (
     OpenBaseline,
@@ -35,6 +37,7 @@ from autotune.measure.timing import Samples, Timer, WarmRun
 from autotune.measure.verify import LIBRARY, THOROUGH, Passed, Verifier
 from autotune.measure.worker import PendingBench
 from autotune.problem import Problem
+from autotune.problem.vendor_faults import known_fault
 
 T = TypeVar("T")
 
@@ -174,7 +177,7 @@ def _warm(ready: Ready) -> WarmRun:
 
 
 def open_bench(problem: Problem, index: int) -> PendingBench:
-    """Opens the bench of the measuring worker, which never loads the vendor library."""
+    """Opens the bench of the measuring worker, which loads no vendor library but cuBLASLt."""
     session = open_session(index)
 
     def finish() -> GemmBench:
@@ -228,6 +231,18 @@ class GemmBench(BaseBench):
     def warm_up(self) -> None:
         """Draws operands and enqueues the reference."""
         self._verifier.refresh()
+
+    def algorithms(self) -> list[Config]:
+        """The algorithms of cuBLASLt's heuristic for the problem, the best expected first; none
+        where it is not installed or serves no such problem."""
+        problem = self.operands.problem
+        if fault(problem):
+            return []
+        try:
+            listed = self._session.cublaslt.heuristic(problem)
+        except (MissingError, RunnerError):
+            return []
+        return [config_of(*each) for each in listed]
 
     def verify(self, candidate: Candidate) -> Passed | Failure:
         """Verifies without timing, once with and once without C as an input."""
@@ -340,6 +355,9 @@ class GemmBench(BaseBench):
         """A verified run, if asked for by many launches too: `LEADER` or `WINNER`."""
 
         def prepared() -> Ready | Failure:
+            library = candidate.plan.library
+            if library and (failure := self._library_failure(library)):
+                return failure
             self.operands.reserve(candidate.plan.workspace, candidate.plan.counters)
             bound = self._session.bind(candidate)
             passed = self._verifier.verify(bound)
@@ -354,6 +372,18 @@ class GemmBench(BaseBench):
 
         return self._guarded(prepared)
 
+    def _library_failure(self, call: LibraryCall) -> Failure | None:
+        """Why a library's call is not run: it is missing, or its version is known to compute the
+        call wrong."""
+        try:
+            version = self._session.cublaslt.version
+        except (MissingError, RunnerError) as error:
+            return Failure("launch", str(error))
+        split_k, algorithm = call.algorithm.split_k, call.algorithm.id
+        card = self.device.compute_capability
+        fault = known_fault(version, card, call.problem, split_k, algorithm=algorithm)
+        return Failure("verify", fault) if fault else None
+
     def _compare_rows(self, candidate: Candidate, reference: RowReference) -> Failure | None:
         """Compares rows of the C that a verified candidate has left with those of another."""
         failure = row_fault(self._session, self.operands, reference)
@@ -362,7 +392,8 @@ class GemmBench(BaseBench):
         return failure
 
     def _thorough(self, candidate: Candidate) -> Failure | None:
-        """Verifies on operands with gaps, for as long as these exist."""
+        """Verifies on operands with gaps, for as long as these exist; without gaps where a library
+        refuses its algorithm for them, as it does again at a call."""
         problem, plan = self.operands.problem, candidate.plan
         widths = astuple(Alignment.dense(problem))
         dense = problem.leading_dimensions
@@ -373,7 +404,13 @@ class GemmBench(BaseBench):
             verifier = Verifier(self._session, operands, self._cache)
         except (RunnerError, self._session.MemoryError):
             verifier = self._verifier
-        passed = verifier.verify(self._session.bind(candidate), THOROUGH)
+        bound = self._session.bind(candidate)
+        if plan.library and verifier is not self._verifier:
+            try:
+                bound(operands.values(1.0, 0.0))
+            except self._session.Error:
+                verifier = self._verifier
+        passed = verifier.verify(bound, THOROUGH)
         return passed if isinstance(passed, Failure) else None
 
     def _verified(self, run: Run, library: str | None = None) -> Ready | Failure:

@@ -11,6 +11,7 @@ from ctypes import POINTER, byref, c_float, c_int, c_longlong, c_void_p
 from functools import partial
 from typing import Any
 
+from autotune.cuda.cublaslt import library_path
 from autotune.errors import MissingError, RunnerError
 from autotune.measure.operands import Operands
 from autotune.measure.session import Run, Session
@@ -105,23 +106,6 @@ def version() -> str:
     pairs = zip(PROPERTIES, map(byref, numbers), strict=True)
     failed = [library.cublasGetProperty(*pair) != SUCCESS for pair in pairs]
     return "" if any(failed) else ".".join(str(number.value) for number in numbers)
-
-
-def library_path(name: str) -> str:
-    """The path of `cublas` or `cublasLt`: the library that is loaded, else an installed one.
-
-    Raises:
-        MissingError: if there is none.
-    """
-    from cuda.pathfinder import DynamicLibNotFoundError, load_nvidia_dynamic_lib
-
-    try:
-        path = load_nvidia_dynamic_lib(name).abs_path
-    except DynamicLibNotFoundError as error:
-        raise MissingError(f"no cuBLAS: {error}; install PyTorch or nvidia-cublas") from error
-    if path is None:
-        raise MissingError(f"lib{name} is loaded from an unknown place")
-    return str(path)
 
 
 def _library() -> Any:

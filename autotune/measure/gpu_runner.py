@@ -134,6 +134,11 @@ class GpuRunner:
         """None: resources come from compilation."""
         return None
 
+    def algorithms(self) -> Sequence[Config]:
+        """The algorithms of cuBLASLt's heuristic for the problem, the best expected first."""
+        answer = self._request("algorithms", (), self._limit + BASELINE_LIMIT)
+        return answer if isinstance(answer, list) else ()
+
     def until(self, deadline: float) -> None:
         """Bounds measurements and rematches by a time of `time.monotonic`."""
         self._deadline = deadline

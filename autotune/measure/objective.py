@@ -61,7 +61,7 @@ def winner(contenders: Iterable[E], timed: Callable[[E], Timed] = attrgetter("me
 
     The fastest has the least sum of time and spread. Fewer registers a block come first among the
     tied, then less shared memory, then the configuration's text, so neither noise nor the order of
-    the contenders decides.
+    the contenders decides. A library's kernel, whose resources are not known, comes last.
 
     Args:
         contenders: at least one.
@@ -83,9 +83,10 @@ def winner(contenders: Iterable[E], timed: Callable[[E], Timed] = attrgetter("me
     return min(rivals, key=_demand)
 
 
-def _demand(contender: Ranked) -> tuple[int, int, str]:
+def _demand(contender: Ranked) -> tuple[bool, int, int, str]:
     resources = contender.resources
-    return resources.registers * resources.threads, resources.shared, str(contender.config)
+    registers = resources.registers * resources.threads
+    return not resources.threads, registers, resources.shared, str(contender.config)
 
 
 class Objective(FrozenWord):

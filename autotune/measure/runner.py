@@ -145,6 +145,16 @@ class Runner(Protocol):
 
 
 @runtime_checkable
+class WithLibrary(Protocol):
+    """A runner whose device has a library with algorithms of its own, as a GPU's may."""
+
+    def algorithms(self) -> Sequence[Config]:
+        """The configurations of the library for the problem, the best expected first; none without
+        the library. They can be measured like any other."""
+        ...
+
+
+@runtime_checkable
 class Punctual(Protocol):
     """A runner that can end in time, as a GPU's can."""
 

@@ -9,15 +9,17 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, SupportsInt, TypeVar
 
 from autotune import settings
 from autotune.cuda import bindings, launches
+from autotune.cuda.cublaslt import CublasLt
 from autotune.cuda.launches import Resolver, Values, dependent_launches, pack_arguments
 from autotune.cuda.program import Program
 from autotune.cuda.symbols import placed
-from autotune.errors import MissingError
-from autotune.families.plan import ParameterType, TensorMap
+from autotune.errors import MissingError, RunnerError
+from autotune.families.plan import LaunchPlan, LibraryCall, ParameterType, TensorMap
 from autotune.measure.devices import probe
 from autotune.measure.runner import Candidate
 
@@ -230,11 +232,23 @@ class Session(ABC):
         handle = self.checked(self._bindings.cuTexObjectCreate(*descriptors, None))
         return TextureObject(int(handle), memory, content)
 
+    @cached_property
+    def cublaslt(self) -> CublasLt:
+        """cuBLASLt in this context.
+
+        Raises:
+            MissingError: if it is not installed.
+            RunnerError: if it refuses.
+        """
+        return CublasLt.load()
+
     def bind(
         self, candidate: Candidate, constants: Constants | None = None
     ) -> Callable[[Values], Run]:
         """Loads the candidate's programs and fills their `constants`; returns a function that makes
         a run with given values."""
+        if candidate.plan.library:
+            return partial(self._bind_library, candidate.plan, candidate.plan.library)
         launches = candidate.plan.launches
         dependents = dependent_launches(candidate.plan, self.device)
         kernels = [
@@ -268,6 +282,23 @@ class Session(ABC):
             return run
 
         return bound
+
+    def _bind_library(self, plan: LaunchPlan, call: LibraryCall, values: Values) -> Run:
+        """A run of a library's call; what the library refuses is the candidate's error."""
+        try:
+            bound = self.cublaslt.bind(call, values)
+        except RunnerError as error:
+            raise self.Error(str(error)) from error
+        if bound.workspace > plan.workspace:
+            raise self.Error(f"{plan.config} takes {bound.workspace} bytes of workspace")
+
+        def run() -> None:
+            try:
+                bound.enqueue(values, self.stream, plan.workspace)
+            except RunnerError as error:
+                raise self.Error(str(error)) from error
+
+        return run
 
     def _encode(self, tensor_map: TensorMap, values: Values) -> bytes:
         return launches.TensorMapEncoder(self._bindings)(tensor_map, values)

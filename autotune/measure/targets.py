@@ -338,12 +338,14 @@ def check_compilable(device: Device) -> None:
 
 
 def _kernel_sources() -> str:
-    """The hash of each family's sources, as one text."""
+    """The hash of each family's sources, and the version of cuBLASLt if it is installed, as one
+    text."""
     # The families take long to import, and a measurement starts its workers first.
-    from autotune.families import registry, source_text
+    from autotune.cuda.cublaslt import version
+    from autotune.families import cublaslt, registry, source_text
 
-    families = registry.FAMILIES.items()
-    return source_text.joined(source_hashes({name: row.sources for name, row in families}))
+    sources = {name: row.sources for name, row in registry.FAMILIES.items() if row.sources}
+    return source_text.joined({**source_hashes(sources), cublaslt.NAME: version()})
 
 
 def _check_alike(models: Mapping[int, Device]) -> None:

@@ -367,7 +367,7 @@ def stamp(
         for record in records
         if isinstance(record, Record)
         and record.provenance.compiler == today.compiler != ""
-        and all(entry.code for entry in winners_of(record))
+        and all(entry.code or entry.library for entry in winners_of(record))
     ]
     if settings.mode().frozen or not comparable:
         return []
@@ -390,7 +390,8 @@ def restamped(record: Record, today: HasOrigin, same: SameCode) -> Record | None
         same: says of an entry of changed sources whether its machine code is the same.
     """
     source, now = record.provenance.source, today.source
-    changed = {name for name, own in sources_of(record).items() if own != hash_of(now, name)}
+    made = sources_of(record)
+    changed = {name for name, own in made.items() if own != (hash_of(now, name) or own)}
     winners = [entry for entry in winners_of(record) if entry.config.family in changed]
     if not all(map(same, winners)):
         return None

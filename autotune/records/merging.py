@@ -22,6 +22,7 @@ from collections.abc import Collection, Iterable
 from dataclasses import astuple, replace
 from typing import Protocol, TypeVar
 
+from autotune.families import cublaslt
 from autotune.families.config import Config
 from autotune.families.source_text import DIGITS, hash_of, joined, narrowed
 from autotune.measure.measurement import Measurement
@@ -111,7 +112,8 @@ def _changed_sources(record: TuningRecord, today: HasOrigin) -> list[str]:
         old, new = hash_of(made, family), hash_of(today.source, family)
         if old and new and old != new:
             name = "" if len(families) == 1 else f"{family} "
-            changed.append(f"{name}kernel sources {old[:DIGITS]}, now {new[:DIGITS]}")
+            kind = "cuBLASLt" if family == cublaslt.NAME else f"{name}kernel sources"
+            changed.append(f"{kind} {old[:DIGITS]}, now {new[:DIGITS]}")
     return changed
 
 
@@ -266,8 +268,10 @@ def _completed(entry: Entry, rival: Entry | None) -> Entry:
 
 
 def _kept(entries: Iterable[Entry]) -> tuple[Entry, ...]:
-    """The ten fastest, with the best by each other objective among them."""
+    """The ten fastest, with the best by each other objective and of the library among them."""
     ranked = sorted(entries, key=lambda entry: (*entry.rank, str(entry.config)))
-    first = [entry for objective in OBJECTIVES[1:] if (entry := objective.best(ranked))]
+    library = [entry for entry in ranked if entry.library]
+    best = (objective.best(ranked) for objective in OBJECTIVES[1:])
+    first = [entry for entry in (*best, *library[:1]) if entry]
     kept = [*dict.fromkeys(entry.config for entry in (*first, *ranked))][:KEPT]
     return tuple(entry for entry in ranked if entry.config in kept)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from hashlib import sha256
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, Protocol, TypeVar, get_args
@@ -12,8 +12,10 @@ from typing import Annotated, Any, ClassVar, Protocol, TypeVar, get_args
 from msgspec import Meta
 
 from autotune.device import Device, prediction_slug
+from autotune.families import cublaslt
 from autotune.families.config import Config
 from autotune.families.plan import Resources
+from autotune.families.source_text import hash_of
 from autotune.files.decoding import Code, Count, Date, Name, Seconds, Share, Text
 from autotune.measure.measurement import Evidence, Measurement, tied
 from autotune.measure.objective import (
@@ -26,6 +28,8 @@ from autotune.measure.objective import (
     winner,
 )
 from autotune.problem import Problem
+
+T_record = TypeVar("T_record", bound="TuningRecord")
 
 BEST_FIRST: tuple[Evidence, ...] = get_args(Evidence)
 
@@ -51,6 +55,11 @@ class Entry:
     occupancy: Share
     limiter: Text
     code: Code = field(default="", compare=False, repr=False)
+
+    @property
+    def library(self) -> bool:
+        """Whether it is an algorithm of cuBLASLt, which runs with its version of the library."""
+        return self.config.family == cublaslt.NAME
 
     @property
     def rank(self) -> tuple[bool, float]:
@@ -141,7 +150,8 @@ class TuningRecord(ABC):
         `autotune.table` has the record in full.
         """
         best, run = self.best, self.provenance
-        measured, baseline = best.measurement, self.baseline
+        measured, baseline, library = best.measurement, self.baseline, self.library_text
+        runs = f"occupancy {best.occupancy:.1%}, bound by {best.limiter}"
         vendor = [f"{baseline.time_us:.2f} us"] if baseline else []
         vendor += [self.vendor_result] if self.vendor_result else []
         return "\n".join(
@@ -149,8 +159,9 @@ class TuningRecord(ABC):
                 f"{self.title} on {self.device.name}, {self.evidence} {run.date}",
                 str(best.config),
                 f"{measured.time_us:.2f} us +- {measured.spread_us:.2f}",
-                f"occupancy {best.occupancy:.1%}, bound by {best.limiter}",
+                *([] if best.library else [runs]),
                 *([f"vendor baseline {', '.join(vendor)}"] if vendor else []),
+                *([library] if library else []),
                 f"{run.trials} configurations tried in {run.seconds:.0f} s, "
                 f"{len(self.entries)} recorded",
             ]
@@ -169,6 +180,35 @@ class TuningRecord(ABC):
     @abstractmethod
     def slug(self) -> str:
         """The tuned problem or call, as part of a file name."""
+
+    @property
+    def library(self) -> Entry | None:
+        """The fastest algorithm of cuBLASLt; None if none was timed."""
+        return HOT.best([entry for entry in self.entries if entry.library])
+
+    @property
+    def library_version(self) -> str:
+        """The version of cuBLASLt whose algorithms are recorded, such as `13.0.0`."""
+        return hash_of(self.provenance.source, cublaslt.NAME)
+
+    @property
+    def without_library(self: T_record) -> T_record | None:
+        """The record of the package's own kernels; None if it has none."""
+        own = tuple(entry for entry in self.entries if not entry.library)
+        return replace(self, entries=own) if own else None
+
+    @property
+    def library_text(self) -> str:
+        """The time of cuBLASLt's best algorithm, and how many times as fast the package's best
+        kernel is, in a line; empty if none was timed."""
+        if (entry := self.library) is None:
+            return ""
+        time_us, own = entry.measurement.time_us, self.without_library
+        text = f"cuBLASLt {self.library_version}: {time_us:.2f} us"
+        if own is None:
+            return text
+        ratio = time_us / own.best.measurement.time_us
+        return f"{text}; the best kernel is {ratio:.3f} times as fast"
 
     @property
     def quick(self) -> bool:

@@ -12,9 +12,9 @@ from rich.text import Text
 
 from autotune.device import Device
 from autotune.errors import ConfigError
-from autotune.families import registry
+from autotune.families import cublaslt, registry
 from autotune.families.config import Config, Value
-from autotune.families.plan import Resources
+from autotune.families.plan import OWN, Resources
 from autotune.families.summation import ACCURACY
 from autotune.lookup.answer import Answer
 from autotune.lookup.neighbours import accuracy_filter
@@ -117,19 +117,21 @@ def explain(config: Config, answer: Answer) -> Explanation:
     Raises:
         ConfigError: if there is no such family, or it does not serve the problem's precision.
     """
+    own = answer.record if answer.record and answer.how == "exact" else None
+    entries = own.entries if own else ()
+    entry = next((entry for entry in entries if entry.config == config), None)
+    measured_us = entry.measurement.time_us if entry else None
+    if config.family == cublaslt.NAME:
+        return Explanation(config, f"its blocks are {OWN}", (), None, measured_us)
     rules = FamilyRules.of(config.family, answer.problem, answer.device)
     fault = rules.domain_fault(config)
     if fault is not None:
         return Explanation(config, str(fault), (), None, None)
-    own = answer.record if answer.record and answer.how == "exact" else None
     results = _results(config, answer, rules, own)
     faults = {result.finding: f"{result.rule}: {result.detail}" for result in results[::-1]}
     if "broken" in faults:
         return Explanation(config, faults["broken"], results, None, None)
     rejection = faults.get("slow", "")
-    entries = own.entries if own else ()
-    entry = next((entry for entry in entries if entry.config == config), None)
-    measured_us = entry.measurement.time_us if entry else None
     fit = _fit(config, answer, entry.resources if entry else None)
     return Explanation(config, rejection, results, fit, measured_us)
 
@@ -283,12 +285,14 @@ def why(answer: Answer, winner: Explanation) -> list[str]:
 
 def compared(answer: Answer, winner: Explanation, variant: Explanation) -> list[str]:
     """Sentences about a configuration, beside the winner."""
-    if variant.fit is None:
-        return [f"rejected: {variant.rejection}"]
-    lines = [f"left out of the search: {variant.rejection}"] if variant.rejection else []
+    recorded = []
     if variant.measured_us is not None and answer.time_us:
         slower = variant.measured_us / answer.time_us
-        lines.append(f"recorded: {us(variant.measured_us)}, {slower:.3f}x the winner's time")
+        recorded = [f"recorded: {us(variant.measured_us)}, {slower:.3f}x the winner's time"]
+    if variant.fit is None:
+        return recorded or [f"rejected: {variant.rejection}"]
+    lines = [f"left out of the search: {variant.rejection}"] if variant.rejection else []
+    lines += recorded
     ours = winner.fit.predicted_us if winner.fit else None
     if variant.fit.predicted_us is None:
         lines.append("no block fits an SM")
@@ -396,6 +400,10 @@ def why_it_won(entries: Sequence[Entry], best: Entry) -> str:
 
 def _advantage(best: Entry, rivals: Sequence[Entry]) -> str:
     """The reason why an entry won over tied ones, in the order of `estimates.winner`."""
+    if not best.library:
+        rivals = [entry for entry in rivals if not entry.library]
+    if not rivals:
+        return "runs with every version of cuBLASLt"
     registers = _block_registers(best)
     least = min(map(_block_registers, rivals))
     if registers < least:

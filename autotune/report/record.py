@@ -222,6 +222,8 @@ def _speed(answer: Answer, time_us: float) -> Facts:
         facts.append((vendor(compute), f"{times}; {speed}{faster}"))
     if record and record.vendor_result:
         facts.append(("vendor" if baseline else vendor(compute), record.vendor_result))
+    if record and record.library:
+        facts.append(("best algorithm", record.library_text))
     return facts
 
 
@@ -267,16 +269,25 @@ def _runners_up(best: Config, record: TuningRecord) -> FittedTable:
         table.add_row(
             ("tied " if entry.config in ties else "") + us(time_us),
             *speed,
-            str(entry.resources.registers),
-            str(entry.resources.shared),
-            f"{entry.occupancy:.0%}",
+            *(_NO_RESOURCES if entry.library else _resources_cells(entry)),
             OneLine(difference(entry.config, best)),
         )
     return table
 
 
+_NO_RESOURCES = ("", "", "")
+
+
+def _resources_cells(entry: Entry) -> tuple[str, str, str]:
+    """Registers, shared memory and occupancy."""
+    resources = entry.resources
+    return str(resources.registers), str(resources.shared), f"{entry.occupancy:.0%}"
+
+
 def _occupancy_facts(entry: Entry) -> Facts:
     resources = entry.resources
+    if entry.library:
+        return [("resources", entry.limiter)]
     return [
         (
             "block",

@@ -14,7 +14,6 @@ from rich.text import Text
 from autotune.device import Device
 from autotune.errors import CacheError
 from autotune.families import registry
-from autotune.families.registry import families_of
 from autotune.measure.measurement import Failure
 from autotune.problem import Problem
 from autotune.records import FamilyRecord, Record, TuningRecord
@@ -96,7 +95,7 @@ def _kinds(record: TuningRecord) -> str:
     if isinstance(record, FamilyRecord):
         return record.family
     if isinstance(record, Record):
-        return "+".join(registry.tuned(record.problem))
+        return "+".join(registry.competing(registry.AUTO, record.problem))
     return record.best.config.family
 
 
@@ -146,7 +145,7 @@ def without_record(problem: Problem, device: Device, family: str, root: Path) ->
     Raises:
         CacheError: if their log cannot be read.
     """
-    kinds = "+".join(families_of(family, problem))
+    kinds = "+".join(registry.competing(family, problem))
     for evidence in BEST_FIRST:
         logs = [read(path) for path in logs_in(*studies_of(root, device, evidence, problem.slug))]
         same = [log for log in logs if log.study.partition("@")[0] == kinds]
@@ -182,8 +181,8 @@ def _cells(trial: Trial, problem: Problem | None) -> tuple[RenderableType, ...]:
         us(measured.time_us),
         us(measured.spread_us) if measured.spread_us else "",
         *speed,
-        str(resources.registers) if resources else "",
-        cell(trial.occupancy, "{:.0%}"),
+        str(resources.registers) if resources and resources.threads else "",
+        cell(trial.occupancy if resources and resources.threads else None, "{:.0%}"),
         ConfigText(str(trial.config)),
     )
 

@@ -19,6 +19,7 @@ from typing import Generic, TypeVar
 from threadpoolctl import threadpool_limits
 
 from autotune.errors import AutotuneError, BudgetError, CacheError, MissingError, UnsavedError
+from autotune.families import cublaslt
 from autotune.families.config import Config
 from autotune.families.config_table import places_of
 from autotune.measure.measurement import Failure, Measurement
@@ -40,6 +41,9 @@ __all__ = ["Search", "tune"]
 EXTRA, STEP = 100, 10
 """Most trials beyond the limit while every measured one is refused as inaccurate, and the trials by
 which the limit rises at once."""
+
+SHARE_OF_LIBRARY = 4
+"""At most one trial in four is an algorithm of a library, where trials are limited."""
 
 R = TypeVar("R", bound=TuningRecord)
 
@@ -149,6 +153,9 @@ class Run(Generic[R]):
         candidates = listed.extended_by(self._race.considered)
         self._configs, self._axes = candidates.configs, axes_of(candidates.configs)
         self._guesses = tunable.guesses(candidates, *asked) if options.guided else ()
+        most = None if options.trials is None else options.trials // SHARE_OF_LIBRARY
+        library = [config for config in tunable.library(runner) if config not in barred]
+        self._library = tuple(library[:most])
 
         # The trials so far, and what to try next.
         log = open_log(tunable, runner, store, origin, self._axes, options.storage)
@@ -160,7 +167,7 @@ class Run(Generic[R]):
         self._extended_at = -1
         self._propose(options)
         count = self._race.most if options.quick else len(self._configs)
-        observer.started(count, candidates.rejected, self._progress())
+        observer.started(count + len(self._library), candidates.rejected, self._progress())
 
     def search(self) -> None:
         """Tries proposals until a limit is reached, none is left, or none is worth a trial.
@@ -238,8 +245,10 @@ class Run(Generic[R]):
     def _propose(self, options: Search) -> None:
         """Begins with new proposals, which know all trials so far."""
         told = self.leaderboard.trials
-        if self._racing:
-            search = Proposer(self._race.configs, sampler="exhaustive", told=told)
+        modelled = self._configs[0].family != cublaslt.NAME
+        if self._racing or not modelled:
+            configs = self._race.configs if self._racing else self._configs
+            search = Proposer(configs, sampler="exhaustive", told=told)
         else:
             search = Proposer(
                 self._configs,
@@ -252,7 +261,11 @@ class Run(Generic[R]):
                 value=options.score or self._value,
             )
         limits = options, self._time_left
-        self._proposals = Proposals(search, self._log, self.leaderboard, self._observer, *limits)
+        tried = {trial.config for trial in told}
+        library = [config for config in self._library if config not in tried]
+        self._proposals = Proposals(
+            search, self._log, self.leaderboard, self._observer, *limits, library
+        )
         self._refuse_inaccurate()
 
     def _enter_race(self, race: Race) -> None:
@@ -308,7 +321,7 @@ class Run(Generic[R]):
             if (
                 self._tunable.stands(trial.outcome.stage)
                 if isinstance(trial.outcome, Failure)
-                else trial.config in legal
+                else trial.config in legal or trial.config in self._library
             ):
                 yield trial
 
@@ -367,7 +380,7 @@ class Run(Generic[R]):
         trial = self.leaderboard.add(trial)
         if self.leaderboard.best is not None:
             self._budget.keep(self.leaderboard.best.config)
-        self._proposals.search.tell(trial)
+        self._proposals.tell(trial)
         self._log.check()  # observers hear only of trials that a kill cannot lose
         self._observer.trial(trial, self._progress())
         self._compiler.begin_first(self._race.choose_early(self.leaderboard.trials))

@@ -20,7 +20,7 @@ from autotune.cuda.program import CompileFailure, Program
 from autotune.device import CLUSTER_SIZES, Device
 from autotune.errors import AutotuneError
 from autotune.families.config import Config
-from autotune.families.plan import Launch, LaunchPlan, Resources, Template
+from autotune.families.plan import OWN_RESOURCES, Launch, LaunchPlan, Resources, Template
 from autotune.measure.measurement import Failure, Measurement
 from autotune.measure.runner import Candidate, Runner
 from autotune.tuning.trials import Trial
@@ -322,8 +322,10 @@ def prepare(plan: LaunchPlan, runner: Runner, compile: Compile) -> Candidate | F
 
     Every launch is compiled, unless the runner knows the resources already. The compiler's
     registers and spills, and the bounds that the kernel declares, decide whether the candidate may
-    run; spills are accepted where the plan has local memory.
+    run; spills are accepted where the plan has local memory. A library's call is ready as it is.
     """
+    if plan.library:
+        return Candidate(plan.config, plan, (), OWN_RESOURCES)
     resources = runner.resources(plan.config)
     if resources is not None:
         failure = _over_budget(resources, plan.main, runner.device)

@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
 
+from autotune.families import cublaslt
 from autotune.families.config import Config
 from autotune.lookup.promising import FOLLOWING, Contenders
 from autotune.measure.measurement import Failure
@@ -96,6 +97,8 @@ class Race:
             return ()
         tried, inaccurate = set(self.configs), set(self._refused)
         for trial in trials:
+            if trial.config.family == cublaslt.NAME:
+                continue  # they take no place of the race
             tried.add(trial.config)
             if isinstance(trial.outcome, Failure) and trial.outcome.stage == "accuracy":
                 inaccurate.add(trial.config)
@@ -129,6 +132,8 @@ class Proposals:
         observer: receives the event that ends the search early.
         options: limit the number of trials.
         time_left: whether there is time for another trial.
+        library: configurations of a vendor's library, proposed in turns with those of the search:
+            they run while kernels compile.
     """
 
     search: Proposer
@@ -137,6 +142,9 @@ class Proposals:
     observer: Observer
     options: Search
     time_left: Callable[[], bool]
+    library: list[Config] = field(default_factory=list)
+    _of_library: set[Config] = field(default_factory=set)
+    _librarys_turn: bool = False
     _patience: Patience = field(default_factory=Patience)
     _claimed_elsewhere: frozenset[Config] = frozenset()
     _limit: int | None = field(init=False, default=None)
@@ -152,10 +160,17 @@ class Proposals:
     def asked(self) -> Iterator[Config]:
         """The search's proposals, within the limits."""
         while self.time_left() and not self._full and not self._enough():
-            config = self._claimed(self.search.ask)
+            config = self._claimed(self._next)
             if config is None:
                 return
             yield config
+
+    def tell(self, trial: Trial) -> None:
+        """Finishes a proposed configuration; the search does not learn from those of a library."""
+        if trial.config in self._of_library:
+            self._of_library.remove(trial.config)
+        else:
+            self.search.tell(trial)
 
     def reopened(self) -> bool:
         """Whether there is room for trials again, because other processes ended without using their
@@ -172,7 +187,18 @@ class Proposals:
 
     def release(self) -> None:
         """Gives up the proposals that were not tried, since the time was over before."""
-        self.log.release(self.search.withdraw())
+        self.log.release((*self.search.withdraw(), *self._of_library))
+        self._of_library.clear()
+
+    def _next(self) -> Config | None:
+        """The next configuration, of the search and of the library in turns."""
+        turn, self._librarys_turn = self._librarys_turn, not self._librarys_turn
+        if not (turn and self.library) and (config := self.search.ask()) is not None:
+            return config
+        if not self.library:
+            return None
+        self._of_library.add(config := self.library.pop(0))
+        return config
 
     def _claimed(self, propose: Callable[[], Config | None]) -> Config | None:
         """The first proposal that no other process has claimed; it is claimed now."""
@@ -185,6 +211,9 @@ class Proposals:
                 return None
             if self.log.claim(config, self._limit):
                 return config
+            if config in self._of_library:
+                self._of_library.remove(config)
+                continue
             self.search.give_up(config)
             refused.add(config)
             self._share(refused)
@@ -206,7 +235,7 @@ class Proposals:
         """Whether the limit is reached by finished trials and running ones, here and elsewhere."""
         if self.options.trials is None:
             return False
-        running = self.search.running + len(self._claimed_elsewhere)
+        running = self.search.running + len(self._of_library) + len(self._claimed_elsewhere)
         return len(self.leaderboard.trials) + running >= self.options.trials
 
     def _enough(self) -> bool:

@@ -15,8 +15,9 @@ from typing import Protocol
 
 from autotune.device import Device
 from autotune.errors import ConfigError
+from autotune.families import cublaslt
 from autotune.families.config import Config
-from autotune.families.plan import Resources
+from autotune.families.plan import OWN, Resources
 from autotune.families.source_text import hash_of
 from autotune.measure.measurement import Evidence, Failure, Measurement
 from autotune.measure.objective import COLD, HOT, OBJECTIVES, TIMES, BestTimes, Objective
@@ -47,6 +48,8 @@ class Trial:
     def of(cls, candidate: Candidate, outcome: Measurement | Failure, device: Device) -> Trial:
         """The trial of a candidate that the runner ran or refused."""
         resources = candidate.resources
+        if candidate.plan.library:
+            return cls(candidate.config, outcome, resources, 0.0, OWN)
         resident = resources.occupancy(device, candidate.plan.main.cluster)
         code = "" if isinstance(outcome, Failure) else candidate.code
         return cls(candidate.config, outcome, resources, resident.occupancy, resident.limiter, code)
@@ -180,6 +183,10 @@ LEADERS = 10
 BY_OTHER_OBJECTIVE = 2
 """Leaders by the time that is not the objective."""
 
+OF_LIBRARY = 3
+"""Leaders that are algorithms of cuBLASLt, besides the best by the other objective: with another
+version of the library the kernels have to serve."""
+
 NEAR = 1.1
 """The best of a family is a leader up to this multiple of the best time: it may owe its place to
 how little of that family was searched."""
@@ -286,8 +293,8 @@ class Leaderboard:
 
     @property
     def leaders(self) -> list[Trial]:
-        """At most ten of the fastest: the best of each family that is near, and the best two by
-        the other objective, are among them.
+        """At most ten of the fastest: the best of each family that is near, the best of cuBLASLt,
+        and the best two by the other objective, are among them.
 
         After a rematch only its trials count: times taken alone and times taken interleaved cannot
         be compared.
@@ -296,9 +303,13 @@ class Leaderboard:
         timed = sorted((trial for trial in pool if self._time(trial) < math.inf), key=self._time)
         if not timed:
             return []
+        library = [trial for trial in timed if trial.config.family == cublaslt.NAME]
+        leading = (*library[:OF_LIBRARY], *self._best_by_other(library)[:1])
+        timed = [trial for trial in timed if trial not in library or trial in leading]
         best_of = {trial.config.family: trial for trial in reversed(timed)}
         best, second = self._time(timed[0]), self._best_by_other(timed)
         near = [trial for trial in best_of.values() if self._time(trial) <= NEAR * best]
+        near += library[:1]
         within = [trial for trial in timed if self._time(trial) <= self._reach * best]
         fastest = within[: LEADERS - BY_OTHER_OBJECTIVE]
         chosen = dict.fromkeys(trial.config for trial in (*near, *fastest, *second, *within))

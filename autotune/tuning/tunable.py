@@ -13,9 +13,10 @@ from dataclasses import dataclass, field, replace
 from hashlib import sha256
 from typing import ClassVar, Generic, TypeVar
 
+from autotune import settings
 from autotune.device import Device
 from autotune.errors import AutotuneError
-from autotune.families import registry
+from autotune.families import cublaslt, registry
 from autotune.families.config import Config
 from autotune.families.plan import LaunchPlan
 from autotune.families.registry import AUTO, families_of
@@ -25,7 +26,7 @@ from autotune.lookup.promising import Contenders, contenders
 from autotune.measure.measurement import Evidence, Failure, Measurement, Stage
 from autotune.measure.objective import HOT, Objective
 from autotune.measure.oracle import checked_accuracy
-from autotune.measure.runner import Runner
+from autotune.measure.runner import Runner, WithLibrary
 from autotune.model import cost, space
 from autotune.model.features import Describe
 from autotune.model.legality import current, for_compute
@@ -109,6 +110,12 @@ class Tunable(ABC, Generic[R_co]):
             AutotuneError: if none is left; it says why.
         """
 
+    def library(self, runner: Runner) -> tuple[Config, ...]:
+        """Configurations of a vendor's library, which no model ranks, the best expected first. None
+        is among the candidates."""
+        del runner
+        return ()
+
     def contenders(self, device: Device, store: Store, objective: Objective) -> Contenders | None:
         """Configurations to race before all others, known before the candidates are, to which they
         are added."""
@@ -165,6 +172,10 @@ class Tunable(ABC, Generic[R_co]):
 GUESSES = 24
 """Guesses of the cost model, as long as no configuration has worked."""
 
+RACED_LIBRARY = 3
+"""Algorithms of cuBLASLt in a quick race: on 18 problems of an H100 the fastest is among the first
+three of its heuristic (cuBLAS 13.1.0)."""
+
 NEIGHBOURS, RUNNERS_UP = 4, 4
 """Nearest recorded problems whose winners are guessed, and entries of those of the same sizes."""
 
@@ -173,9 +184,14 @@ NEIGHBOURS, RUNNERS_UP = 4, 4
 class GemmTunable(Tunable[Record]):
     """A problem, tuned over one kernel family or those that `auto` stands for.
 
+    Attributes:
+        with_library: whether algorithms of cuBLASLt compete with those of `auto`.
+
     Raises:
         ConfigError: if there is no such family, or it does not serve the problem's compute.
     """
+
+    with_library: ClassVar[bool] = True
 
     problem: Problem
     family: str = AUTO
@@ -193,8 +209,9 @@ class GemmTunable(Tunable[Record]):
 
     @property
     def kinds(self) -> str:
-        """The families' names, such as `simt+gemv`."""
-        return "+".join(families_of(self.family, self.problem))
+        """The families' names, such as `simt+gemv+cublaslt`."""
+        names = registry.competing if self.with_library else families_of
+        return "+".join(names(self.family, self.problem))
 
     def candidates(
         self, runner: Runner, barred: Collection[Config], *, ranked: int | None
@@ -206,6 +223,8 @@ class GemmTunable(Tunable[Record]):
         Raises:
             AutotuneError: if none is left.
         """
+        if self.family == cublaslt.NAME:
+            return self._of_library(runner, barred)
         rejected = Counter[str]()
         sampled: list[Config] = []
         unranked: list[Config] = []
@@ -223,6 +242,12 @@ class GemmTunable(Tunable[Record]):
         by_time = cost.rank(sampled, self.problem, runner.device)
         best_first = tuple(config for _, config in by_time)
         return Candidates(best_first, tuple(unranked), dict(rejected.most_common()))
+
+    def library(self, runner: Runner) -> tuple[Config, ...]:
+        """The algorithms of cuBLASLt that the runner's device offers, or that it has recorded; none
+        with `policy(vendor=False)`."""
+        wanted = self.with_library and self.family == AUTO and settings.policy().vendor
+        return library_configs(self.problem, runner) if wanted else ()
 
     def contenders(self, device: Device, store: Store, objective: Objective) -> Contenders | None:
         """The contenders of a quick race that are of these families."""
@@ -283,6 +308,22 @@ class GemmTunable(Tunable[Record]):
         outdated = sum(config.family == family for config in recorded) - len(usable)
         return space.Space(usable, {"parameters": outdated} if outdated else {})
 
+    def _of_library(self, runner: Runner, barred: Collection[Config]) -> Candidates:
+        """The algorithms of cuBLASLt alone, in the order of its heuristic.
+
+        Raises:
+            AutotuneError: if there are none.
+        """
+        listed = library_configs(self.problem, runner)
+        safe = tuple(config for config in listed if config not in barred)
+        if not safe:
+            why = cublaslt.fault(self.problem) or "its heuristic has none there; is it installed?"
+            quarantined = f"{len(listed)} quarantined" if listed else why
+            said = f"no algorithm of cuBLASLt can run {self.problem} on {runner.device.name}"
+            raise AutotuneError(f"{said}: {quarantined}")
+        out = len(listed) - len(safe)
+        return Candidates((), safe, {"quarantined": out} if out else {})
+
     def _without_candidates(self, runner: Runner, rejected: Counter[str]) -> str:
         """Why there are no candidates."""
         if runner.known() is None and ARCHITECTURE in rejected and len(rejected) == 1:
@@ -293,15 +334,29 @@ class GemmTunable(Tunable[Record]):
         return f"no {kernel} can run {self.problem} on {runner.device.name}; {why}"
 
 
+def library_configs(problem: Problem, runner: Runner) -> tuple[Config, ...]:
+    """The algorithms of cuBLASLt that the runner has recorded, or that its device offers."""
+    if cublaslt.fault(problem) is not None:
+        return ()
+    recorded = runner.known()
+    if recorded is None:
+        return tuple(runner.algorithms()) if isinstance(runner, WithLibrary) else ()
+    names = registry.find(cublaslt.NAME).parameters.keys()
+    configs = (config for config in recorded if config.family == cublaslt.NAME)
+    return tuple(config for config in configs if config.values.keys() == names)
+
+
 @dataclass(frozen=True)
 class QuickTunable(GemmTunable):
     """A quick race: a problem with only a few configurations to try, in two rounds.
 
     Attributes:
         raced: the configurations of both rounds.
+        most_of_library: the most algorithms of cuBLASLt.
     """
 
     raced: Contenders = field(kw_only=True)
+    most_of_library: int = field(default=RACED_LIBRARY, kw_only=True)
 
     @property
     def kinds(self) -> str:
@@ -327,6 +382,10 @@ class QuickTunable(GemmTunable):
             )
         return Candidates(safe, (), {"quarantined": quarantined} if quarantined else {})
 
+    def library(self, runner: Runner) -> tuple[Config, ...]:
+        """The first algorithms of cuBLASLt."""
+        return super().library(runner)[: self.most_of_library]
+
     def contenders(self, device: Device, store: Store, objective: Objective) -> Contenders:
         """The contenders of both rounds."""
         del device, store, objective
@@ -345,8 +404,9 @@ def guesses(
     best_of: dict[str, Config] = {}
     for config in ranked:
         best_of.setdefault(config.family, config)
+    near = [*filter(None, (record.without_library for record in near))]
     winners = [record.best_by(objective).config for record in near]
-    same_sizes = (record for record in near if distance(record.problem, problem) == 0)
+    same_sizes = [record for record in near if distance(record.problem, problem) == 0]
     winners += [entry.config for record in same_sizes for entry in record.entries[:RUNNERS_UP]]
     recorded = (for_compute(config, problem) for config in winners)
     return tuple(dict.fromkeys((*best_of.values(), *recorded, *chosen)))

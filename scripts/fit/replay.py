@@ -178,7 +178,7 @@ def _row(row: Mapping[str, str]) -> tuple[Config, Outcome]:
 KERNEL_TUNER = "kernel-tuner:"
 
 
-UNKNOWN = Resources(threads=0, registers=0, shared=0)
+UNKNOWN = Resources(threads=0, registers=0, shared=0, barriers=0)
 
 
 SHOWN = Console(width=120, soft_wrap=True)

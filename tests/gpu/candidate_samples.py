@@ -59,8 +59,8 @@ class FamilySample:
 
 
 def serving(problem: Problem) -> list[str]:
-    """Names of the families that serve the problem's precision."""
-    families = registry.FAMILIES.values()
+    """Names of the families whose kernels serve the problem's precision."""
+    families = (family for family in registry.FAMILIES.values() if family.sources)
     return [family.name for family in families if problem.compute in family.precisions]
 
 

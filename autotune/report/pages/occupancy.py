@@ -52,9 +52,12 @@ class Residency:
 
 
 def residency(subject: Subject) -> Residency | None:
-    """The occupancy around the winner; None if the rules of its device are unknown."""
+    """The occupancy around the winner; None if the rules of its device are unknown, or the
+    resources of a library's kernel."""
     device, best = subject.device, subject.record.best
     block = best.resources
+    if best.library:
+        return None
     demand = BlockDemand(block.threads, block.registers, block.shared, block.barriers)
     try:
         stairs = {name: curve(device, demand, name) for name in RESOURCES}

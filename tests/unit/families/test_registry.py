@@ -21,7 +21,7 @@ H100 = find("h100")
 
 
 def test_families_are_ordered_from_plain_to_fast() -> None:
-    assert list(FAMILIES) == ["naive", "tiled", "simt", "gemv", "mma", "wgmma"]
+    assert list(FAMILIES) == ["naive", "tiled", "simt", "gemv", "mma", "wgmma", "cublaslt"]
 
 
 @pytest.mark.parametrize(

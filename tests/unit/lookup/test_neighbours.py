@@ -73,7 +73,7 @@ def test_broken_record_of_another_device_is_absent(
     path.write_text(json.dumps(data | {checksum.CHECKSUM: checksum.of(data)}))
 
     assert run("best", "256x256x256", "--device", "h200") == 0
-    assert f"{path}: skipped: entries[0].resources.threads is 0" in capsys.readouterr().err
+    assert f"{path}: skipped: entries[0].resources: 0 threads" in capsys.readouterr().err
 
 
 # Named pipes in the place of files

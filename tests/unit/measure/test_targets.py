@@ -212,19 +212,22 @@ def made_today(family: str) -> Record:
     return merge(None, record(best, source=targets.here().source))
 
 
+KERNELS = [name for name, family in registry.FAMILIES.items() if family.sources]
+"""The families of the package's own kernels."""
+
 CHANGES = {
     "include/hopper/finish.cuh": {"wgmma"},
     "include/mma/column.cuh": {"mma"},
     "naive.cu": {"naive"},
     "pack.cu": {"simt", "mma", "wgmma"},
-    "include/common/dependent_launch.cuh": {*registry.FAMILIES},
+    "include/common/dependent_launch.cuh": {*KERNELS},
     "verify.cu": set[str](),
 }
 
 
 @pytest.mark.parametrize("file", CHANGES)
 def test_changed_file_stales_the_families_that_compile_it(sources: Path, file: str) -> None:
-    records = {name: made_today(name) for name in registry.FAMILIES}
+    records = {name: made_today(name) for name in KERNELS}
     today = targets.here()
     assert {name for name, made in records.items() if stale(made, today)} == set()
     with (sources / file).open("a") as text:
@@ -236,9 +239,31 @@ def test_changed_file_stales_the_families_that_compile_it(sources: Path, file: s
 def test_record_of_one_family_has_the_hash_of_its_files() -> None:
     source = targets.here().source
     assert made_today("mma").provenance.source == hash_of(source, "mma")
-    hashes = [hash_of(source, name) for name in registry.FAMILIES]
+    hashes = [hash_of(source, name) for name in KERNELS]
     assert {len(digest) for digest in hashes} == {64}
     assert len({*hashes}) == len(hashes)
+
+
+@pytest.mark.parametrize(("version", "why"), [("13.0.0", None), ("13.1.0", "13.0.0, now 13.1.0")])
+def test_another_cublaslt_stales_the_records_that_it_won(
+    monkeypatch: pytest.MonkeyPatch, version: str, why: str | None
+) -> None:
+    monkeypatch.setattr("autotune.cuda.cublaslt.version", lambda: "13.0.0")
+    made = made_today("cublaslt")
+    assert made.library_version == "13.0.0"
+    monkeypatch.setattr("autotune.cuda.cublaslt.version", lambda: version)
+    said = stale(made, targets.here())
+    assert said is None if why is None else f"cuBLASLt {why}" in str(said)
+
+
+def test_missing_cublaslt_has_no_version_and_stales_nothing(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("autotune.cuda.cublaslt.version", lambda: "13.0.0")
+    made = made_today("cublaslt")
+    monkeypatch.setattr("autotune.cuda.cublaslt.version", lambda: "")
+    assert hash_of(targets.here().source, "cublaslt") == ""
+    assert stale(made, targets.here()) is None
 
 
 def test_known_sources_are_not_read_again(sources: Path, monkeypatch: pytest.MonkeyPatch) -> None:
