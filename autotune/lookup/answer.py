@@ -12,6 +12,8 @@ from typing import Any, Literal
 
 from autotune.cuda import cublaslt
 from autotune.device import Device
+from autotune.errors import NotFoundError
+from autotune.families import cublaslt as family
 from autotune.families.config import Config
 from autotune.families.summation import MARGIN
 from autotune.measure.measurement import Evidence
@@ -175,6 +177,24 @@ def recorded_answer(
         vendor=vendor_wins(record, problem, objective),
         objective=objective,
     )
+
+
+def without_library(answer: Answer) -> Answer:
+    """The answer of the same record by the package's own kernels; itself if it is one of them.
+
+    Raises:
+        NotFoundError: if the record has none that is legal.
+    """
+    if answer.config.family != family.NAME:
+        return answer
+    problem, record = answer.problem, answer.record and answer.record.without_library
+    loss = answer.expected_loss or 0.0
+    stated = answer.how, loss, answer.objective
+    own = record and recorded_answer(problem, answer.device, record, *stated)
+    if not own:
+        command = tune_command(problem)
+        raise NotFoundError(f"{problem} is recorded by cuBLASLt alone; {command} finds kernels")
+    return own
 
 
 def library_fault(record: Record) -> str:

@@ -72,10 +72,15 @@ class Kernel(Matmul):
     """
 
     def __init__(
-        self, runtime: Runtime, problem: Problem, ordinal: int, objective: Objective = HOT
+        self,
+        runtime: Runtime,
+        problem: Problem,
+        ordinal: int,
+        objective: Objective = HOT,
+        library: bool = True,
     ) -> None:
         super().__init__(runtime)
-        answer = runtime.answer(problem, ordinal, objective)
+        answer = runtime.answer(problem, ordinal, objective, library)
         self.problem = problem
         self.config = answer.config
         self.how: How = answer.how

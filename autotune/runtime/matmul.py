@@ -204,7 +204,8 @@ class Matmul:
         if self.racer is not None and not runtime.has_answer(problem, ordinal, objective):
             self._race(self.racer, checked, objective, operands)
         try:
-            answer = runtime.answer(problem, ordinal, objective)
+            library = options.policy.library and not quantises(operands)
+            answer = runtime.answer(problem, ordinal, objective, library)
             if runtime.mode.frozen:
                 runtime.executable(answer.config, problem, ordinal, checked.alignment)
         except FrozenError:
