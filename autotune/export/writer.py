@@ -104,7 +104,9 @@ def write(
         resolved,
         lambda problem, device: find(problem, device, records, decides),
         partial(compiler.compile, cache=cache),
-        algorithm=lambda problem, device: fastest_algorithm(records.load(device, problem), decides),
+        algorithm=lambda problem, device: (
+            None if batch_invariant else fastest_algorithm(records.load(device, problem), decides)
+        ),
         fallback=format == "c" and not batch_invariant,
         ptx=compiled_ptx if ptx else None,
     )

@@ -27,8 +27,9 @@ from support.exported_library import (
 from support.paths import TESTS
 from support.sample_records import H100, entry, record
 
+from autotune.cuda import cublaslt as installed
 from autotune.device import Device
-from autotune.export import ExportedLibrary, gather, write_library
+from autotune.export import ExportedLibrary, gather, write, write_library
 from autotune.export.library import RecordedAlgorithm, fastest_algorithm
 from autotune.families.config import Config
 from autotune.families.cublaslt import config_of
@@ -37,6 +38,7 @@ from autotune.lookup.answer import Answer
 from autotune.measure.measurement import Measurement
 from autotune.measure.objective import ObjectiveText, objective_named
 from autotune.problem import Problem
+from autotune.records import Store
 
 NAIVE = Config.of("naive", {"mapping": "coalesced", "block": 16})
 OWN = Problem(64, 48, 40)
@@ -214,6 +216,23 @@ def test_export_names_cublaslt_only_where_asked(tmp_path: Path) -> None:
     alone = exported_library.library_of({OWN: NAIVE})
     write_library(alone, tmp_path / "alone", "c", cublaslt=True)
     assert "cublas" not in (tmp_path / "alone" / "lib.c").read_text()
+
+
+def test_record_of_another_version_is_exported(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The version that counts is that of the machine that runs the library."""
+    monkeypatch.setenv("AUTOTUNE_CACHE_DIR", str(tmp_path / "cache"))
+    monkeypatch.setattr(installed, "version", lambda: "13.1.0")
+    timed = (config_of(ALGORITHM, 0), 9.0), (NAIVE, 10.0)
+    entries = [replace(entry(16, time_us), config=config) for config, time_us in timed]
+    source = "cublaslt:13.2.0 naive:1"
+    Store(tmp_path / "cache").save(record(*entries, problem=OWN, source=source))
+    write([OWN], tmp_path / "out", devices=["h100"], cublaslt=True)
+    (product,) = json.loads((tmp_path / "out" / "gemm.json").read_text())["products"]
+    assert (product["config"], product["cublaslt_faster"]) == (str(NAIVE), "13.2.0")
+    row = "{130200, 68, 0, {0, 0}, {0, 0, 0}, 1, 0, 66, {20, 1, 0, 1, 0, 16, 3, 4}}"
+    assert row in (tmp_path / "out" / "gemm.c").read_text()
 
 
 @pytest.mark.parametrize("words", [["--format", "cubin"], ["--batch-invariant"]])
