@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import math
 from bisect import bisect_right
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from importlib import resources
 from typing import Any, Literal
@@ -180,21 +180,21 @@ def recorded_answer(
 
 
 def without_library(answer: Answer) -> Answer:
-    """The answer of the same record by the package's own kernels; itself if it is one of them.
+    """The answer by the package's own kernels in the same record; itself if it is one of them.
 
     Raises:
         NotFoundError: if the record has none that is legal.
     """
-    if answer.config.family != family.NAME:
+    problem, record, own = answer.problem, answer.record, None
+    if answer.config.family != family.NAME or record is None:
         return answer
-    problem, record = answer.problem, answer.record and answer.record.without_library
-    loss = answer.expected_loss or 0.0
-    stated = answer.how, loss, answer.objective
-    own = record and recorded_answer(problem, answer.device, record, *stated)
-    if not own:
+    if (kernels := record.without_library) is not None:
+        stated = answer.how, answer.expected_loss or 0.0, answer.objective
+        own = recorded_answer(problem, answer.device, kernels, *stated)
+    if own is None:
         command = tune_command(problem)
         raise NotFoundError(f"{problem} is recorded by cuBLASLt alone; {command} finds kernels")
-    return own
+    return replace(own, vendor=answer.vendor)
 
 
 def library_fault(record: Record) -> str:

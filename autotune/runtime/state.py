@@ -78,7 +78,7 @@ class Runtime:
         self._lock = threading.RLock()
         self._frameworks: dict[type, Framework] = {}
         self._gpus: dict[int, Gpu] = {}
-        self._answers: dict[tuple[Problem, int, Objective, bool], Answer] = {}
+        self._answers: dict[tuple[Problem, int, Objective], Answer] = {}
         self._warned: set[tuple[Problem, int]] = set()
         self._advised: set[str] = set()
         self._executables: dict[ExecutableKey, Executable] = {}
@@ -101,47 +101,38 @@ class Runtime:
                 self._gpus[ordinal] = Gpu(self.driver, ordinal)
             return self._gpus[ordinal]
 
-    def resolve(
-        self, problem: Problem, ordinal: int, objective: Objective = HOT, library: bool = True
-    ) -> Answer:
-        """The configuration to run for a problem, looked up once; without `library` it is none of
-        cuBLASLt.
+    def resolve(self, problem: Problem, ordinal: int, objective: Objective = HOT) -> Answer:
+        """The configuration to run for a problem, looked up once.
 
         Raises:
             NotFoundError: if no kernel can run it; a `FrozenError` if the mode is frozen and there
                 is no record.
         """
         with self._lock:
-            key = problem, ordinal, objective, library
-            answer = self._answers.get(key)
+            answer = self._answers.get((problem, ordinal, objective))
             if answer is None:
-                answer = self._answers[key] = self._resolved(*key)
+                device = self.gpu(ordinal).device
+                answer = self._find(problem, device, objective)
+                if answer is None and self.mode.frozen:
+                    raise FrozenError(unrecorded(problem, device))
+                if answer is None:
+                    raise NotFoundError(unserved(problem, device))
+                self._answers[problem, ordinal, objective] = answer
             return answer
-
-    def _resolved(
-        self, problem: Problem, ordinal: int, objective: Objective, library: bool
-    ) -> Answer:
-        device = self.gpu(ordinal).device
-        if not library:
-            return without_library(self.resolve(problem, ordinal, objective))
-        answer = self._find(problem, device, objective)
-        if answer is None and self.mode.frozen:
-            raise FrozenError(unrecorded(problem, device))
-        if answer is None:
-            raise NotFoundError(unserved(problem, device))
-        return answer
 
     def has_answer(self, problem: Problem, ordinal: int, objective: Objective = HOT) -> bool:
         """Whether the problem was looked up already."""
-        return (problem, ordinal, objective, True) in self._answers
+        return (problem, ordinal, objective) in self._answers
 
     def answer(
         self, problem: Problem, ordinal: int, objective: Objective = HOT, library: bool = True
     ) -> Answer:
-        """The configuration to run for a problem, as `resolve`; warns once if it is not tuned, and
-        says once what to run on a card without records."""
+        """The configuration to run for a problem, without `library` none of cuBLASLt; warns once if
+        it is not tuned, and says once what to run on a card without records."""
         with self._lock:
-            answer = self.resolve(problem, ordinal, objective, library)
+            answer = self.resolve(problem, ordinal, objective)
+            if not library:
+                answer = without_library(answer)
             if answer.how not in TUNED and (problem, ordinal) not in self._warned:
                 advice = {answer.advice} - self._advised - {""}
                 self._advised |= advice
@@ -322,7 +313,7 @@ class Runtime:
             return Executable(self.gpu(ordinal), plan, programs)
 
         def otherwise() -> Executable:
-            own = self.resolve(problem, ordinal, library=False)
+            own = self.answer(problem, ordinal, library=False)
             return self.executable(own.config, problem, ordinal, alignment)
 
         return LibraryExecutable(self.gpu(ordinal), plan, otherwise)
