@@ -161,8 +161,10 @@ def test_scales_of_8_bits_are_the_librarys(torch: Any, recorded: Recorded, scale
         sizes = (m, n) if scale == "row" else (1, 1)
         of_a, of_b = (factor + torch.rand(size, device="cuda") for size in sizes)
         out: Any = recorded.matmul(a, b.t(), scale_a=of_a, scale_b=of_b)
-        wanted = (a.double() * of_a[:, None].double()) @ (b.double() * of_b[:, None].double()).t()
-        assert float(((out.double() - wanted).abs() / (1 + wanted.abs())).max()) < 0.02
+        left, right = a.double() * of_a[:, None].double(), b.double() * of_b[:, None].double()
+        wanted, sizes = left @ right.t(), left.abs() @ right.t().abs()
+        # bfloat16 rounds by 2^-9 at most; the tensor cores keep 14 bits of sums.
+        assert bool(((out.double() - wanted).abs() <= 2**-9 * wanted.abs() + 2**-11 * sizes).all())
 
 
 @pytest.mark.parametrize("shape", [(96, 384, 320), (64, 128, 4096), (1024, 1024, 1024)])
