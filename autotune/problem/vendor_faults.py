@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
+from functools import lru_cache
 
 from autotune.problem.problem import Problem
 from autotune.problem.vendor import library_sizes
@@ -26,10 +27,12 @@ STAGE_BYTES = 128
 """Bytes of a row of A or B in one stage: 64 numbers of 16 bits, 32 of tf32, 128 of fp8. A stage
 of 256 bytes is a multiple, so that its splits are among those of this size."""
 
-MOST_SPLITS = 128
-"""The largest split that is assumed where the algorithm is not known."""
+MOST_SPLITS = 160
+"""The largest split that is assumed where the algorithm is not known: the SMs of a B300. On an H100
+the heuristic of 13.1.0 splits K up to 132 times, as often as the card has SMs."""
 
 
+@lru_cache(maxsize=1024)
 def known_fault(
     version: str,
     compute_capability: tuple[int, int],

@@ -289,12 +289,14 @@ def why(answer: Answer, winner: Explanation) -> list[str]:
 
 def compared(answer: Answer, winner: Explanation, variant: Explanation) -> list[str]:
     """Sentences about a configuration, beside the winner."""
-    if variant.fit is None:
-        return [f"rejected: {variant.rejection}"]
-    lines = [f"left out of the search: {variant.rejection}"] if variant.rejection else []
+    recorded = []
     if variant.measured_us is not None and answer.time_us:
         slower = variant.measured_us / answer.time_us
-        lines.append(f"recorded: {us(variant.measured_us)}, {slower:.3f}x the winner's time")
+        recorded = [f"recorded: {us(variant.measured_us)}, {slower:.3f}x the winner's time"]
+    if variant.fit is None:
+        return recorded or [f"rejected: {variant.rejection}"]
+    lines = [f"left out of the search: {variant.rejection}"] if variant.rejection else []
+    lines += recorded
     ours = winner.fit.predicted_us if winner.fit else None
     if variant.fit.predicted_us is None:
         lines.append("no block fits an SM")
@@ -403,7 +405,8 @@ def why_it_won(entries: Sequence[Entry], best: Entry) -> str:
 
 def _advantage(best: Entry, rivals: Sequence[Entry]) -> str:
     """The reason why an entry won over tied ones, in the order of `estimates.winner`."""
-    rivals = [entry for entry in rivals if not entry.library]
+    if not best.library:
+        rivals = [entry for entry in rivals if not entry.library]
     if not rivals:
         return "runs with every version of cuBLASLt"
     registers = _block_registers(best)

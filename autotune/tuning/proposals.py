@@ -132,7 +132,8 @@ class Proposals:
         observer: receives the event that ends the search early.
         options: limit the number of trials.
         time_left: whether there is time for another trial.
-        library: configurations of a vendor's library, proposed before those of the search.
+        library: configurations of a vendor's library, proposed in turns with those of the search:
+            they run while kernels compile.
     """
 
     search: Proposer
@@ -143,6 +144,7 @@ class Proposals:
     time_left: Callable[[], bool]
     library: list[Config] = field(default_factory=list)
     _of_library: set[Config] = field(default_factory=set)
+    _librarys_turn: bool = False
     _patience: Patience = field(default_factory=Patience)
     _claimed_elsewhere: frozenset[Config] = frozenset()
     _limit: int | None = field(init=False, default=None)
@@ -189,9 +191,12 @@ class Proposals:
         self._of_library.clear()
 
     def _next(self) -> Config | None:
-        """The next configuration of the library, else of the search."""
+        """The next configuration, of the search and of the library in turns."""
+        turn, self._librarys_turn = self._librarys_turn, not self._librarys_turn
+        if not (turn and self.library) and (config := self.search.ask()) is not None:
+            return config
         if not self.library:
-            return self.search.ask()
+            return None
         self._of_library.add(config := self.library.pop(0))
         return config
 

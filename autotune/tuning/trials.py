@@ -183,8 +183,9 @@ LEADERS = 10
 BY_OTHER_OBJECTIVE = 2
 """Leaders by the time that is not the objective."""
 
-OF_LIBRARY = 2
-"""Leaders that are algorithms of cuBLASLt, which its next version may not have."""
+OF_LIBRARY = 3
+"""Leaders that are algorithms of cuBLASLt, besides the best by the other objective: with another
+version of the library the kernels have to serve."""
 
 NEAR = 1.1
 """The best of a family is a leader up to this multiple of the best time: it may owe its place to
@@ -303,7 +304,8 @@ class Leaderboard:
         if not timed:
             return []
         library = [trial for trial in timed if trial.config.family == cublaslt.NAME]
-        timed = [trial for trial in timed if trial not in library[OF_LIBRARY:]]
+        leading = (*library[:OF_LIBRARY], *self._best_by_other(library)[:1])
+        timed = [trial for trial in timed if trial not in library or trial in leading]
         best_of = {trial.config.family: trial for trial in reversed(timed)}
         best, second = self._time(timed[0]), self._best_by_other(timed)
         near = [trial for trial in best_of.values() if self._time(trial) <= NEAR * best]

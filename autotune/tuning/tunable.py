@@ -111,8 +111,8 @@ class Tunable(ABC, Generic[R_co]):
         """
 
     def library(self, runner: Runner) -> tuple[Config, ...]:
-        """Configurations of a vendor's library, which no model ranks, the best expected first. They
-        are tried before all others, and none is among the candidates."""
+        """Configurations of a vendor's library, which no model ranks, the best expected first. None
+        is among the candidates."""
         del runner
         return ()
 
@@ -173,7 +173,8 @@ GUESSES = 24
 """Guesses of the cost model, as long as no configuration has worked."""
 
 RACED_LIBRARY = 3
-"""Algorithms of cuBLASLt in a quick race: the first of its heuristic are mostly its fastest."""
+"""Algorithms of cuBLASLt in a quick race: on 18 problems of an H100 the fastest is among the first
+three of its heuristic (cuBLAS 13.1.0)."""
 
 NEIGHBOURS, RUNNERS_UP = 4, 4
 """Nearest recorded problems whose winners are guessed, and entries of those of the same sizes."""

@@ -215,8 +215,8 @@ def record_of(recording: Recording, *, most: int = 10) -> Record | None:
     entries = [
         Entry(row.config, row.outcome, row.resources, resident.occupancy, resident.limiter)
         for row in recording.rows
-        if isinstance(row.outcome, Measurement)
-        and (resident := row.resources.occupancy(recording.device))
+        if isinstance(row.outcome, Measurement) and row.resources.threads  # not of a library
+        if (resident := row.resources.occupancy(recording.device))
     ]
     if not entries:
         return None

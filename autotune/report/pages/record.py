@@ -8,6 +8,7 @@ from datetime import datetime, timezone
 from shlex import quote
 from typing import Any
 
+from autotune.families.plan import OWN
 from autotune.measure import targets
 from autotune.measure.measurement import Evidence
 from autotune.measure.objective import COLD, HOT, Objective
@@ -457,7 +458,10 @@ def _facts(top: Headline) -> Iterator[tuple[str, str, str]]:
         yield f"over {top.vendor}, hot", ratio(top.over_hot), f"it takes {time_us(top.vendor_us)}"
     if top.over_cold is not None:
         yield f"over {top.vendor}, cold", ratio(top.over_cold), "L2 flushed"
-    yield "occupancy", percent(top.occupancy), f"limited by {top.limiter}"
+    if top.limiter == OWN:
+        yield "resources", OWN, ""
+    else:
+        yield "occupancy", percent(top.occupancy), f"limited by {top.limiter}"
 
 
 def _sections(analysis: Analysis) -> Iterator[Section]:

@@ -6,8 +6,9 @@ import os
 import subprocess
 import sys
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import pytest
@@ -15,7 +16,7 @@ from support.paths import ROOT
 
 from autotune.errors import AutotuneError, MissingError, RunnerError
 from autotune.families.config import Config
-from autotune.families.plan import LaunchPlan, Resources
+from autotune.families.plan import Algorithm, LaunchPlan, LibraryCall, Resources
 from autotune.measure import bench as module
 from autotune.measure.bench import BASELINE, LEADER, WINNER, GemmBench
 from autotune.measure.measurement import Energy, Failure, Measurement
@@ -233,6 +234,33 @@ def test_winner_is_examined_without_gaps_if_memory_is_short(
     session.full = True
     assert bench.examine(candidate("right")) is None
     assert log[-1] == "verify right thoroughly"
+
+
+@pytest.mark.parametrize("refuses", [False, True])
+def test_library_that_refuses_gaps_is_examined_without(
+    bench: GemmBench, log: list[str], monkeypatch: pytest.MonkeyPatch, refuses: bool
+) -> None:
+    winner = candidate("right")
+    call = LibraryCall(PROBLEM, Algorithm(21, 20, 1, 0, 0, 0, 35, 0, 0))
+    winner = replace(winner, plan=replace(winner.plan, library=call))
+
+    def bind(_: object) -> Callable[[Any], Run]:
+        def bound(values: Any) -> Run:
+            if refuses and values == "gaps":
+                raise Error("cublasLtMatmulAlgoCheck returned status 15")
+            return Named("right")
+
+        return bound
+
+    session, dense = cast("Any", bench._session), bench._verifier
+    session.cublaslt = SimpleNamespace(version="13.8.0")
+    session.device = SimpleNamespace(compute_capability=(9, 0))
+    monkeypatch.setattr(session, "bind", bind)
+    monkeypatch.setattr(FakeOperands, "values", lambda *_: "gaps")
+    monkeypatch.setattr(bench.operands, "values", lambda *_: "dense", raising=False)
+    monkeypatch.setattr(dense, "verify", lambda *_: log.append("dense") or Passed(0, 1, 0, 1))
+    assert bench.examine(winner) is None
+    assert log[-1] == ("dense" if refuses else "verify right thoroughly")
 
 
 @pytest.mark.parametrize("act", ["wrong", "racing", "gapless", "refused"])

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 
@@ -20,11 +21,13 @@ from autotune.families.plan import OWN, OWN_RESOURCES, Algorithm
 from autotune.lookup.promising import Contenders
 from autotune.measure.measurement import Failure, Measurement
 from autotune.measure.recording import Origin, Recording, SweepRow
+from autotune.measure.targets import Target
 from autotune.measure.without_gpu import ReplayRunner
 from autotune.problem import Problem
 from autotune.records import Record, Store
 from autotune.tuning.loop import Search, tune
 from autotune.tuning.options import Sampler
+from autotune.tuning.retiming import retime
 from autotune.tuning.trials import LEADERS, OF_LIBRARY
 from autotune.tuning.tunable import RACED_LIBRARY, GemmTunable, QuickTunable
 
@@ -71,11 +74,13 @@ KERNELS = {tiled(width, specialized) for width in range(4, 33) for specialized i
 
 
 @pytest.mark.parametrize("sampler", ["random", "exhaustive"])
-def test_all_algorithms_are_tried_before_the_search(store: Store, sampler: Sampler) -> None:
+def test_algorithms_take_turns_with_kernels(store: Store, sampler: Sampler) -> None:
     runner = LibraryRunner(taking(lambda split: 50.0 + split))
     found = tuned(runner, store, Search(sampler=sampler))
-    assert runner.measured[: len(ALGORITHMS)] == [*ALGORITHMS]
-    assert {*runner.measured[len(ALGORITHMS) :]} == KERNELS
+    assert {*runner.measured} == {*ALGORITHMS, *KERNELS}
+    first = runner.measured[: 2 * len(ALGORITHMS)]
+    assert library(first) == [*ALGORITHMS]
+    assert len(library(first[:8])) in (4, 5)  # what is ready comes first
     assert found.best.config == ALGORITHMS[0]
     assert found.provenance.trials == len(runner.measured)
 
@@ -107,6 +112,18 @@ def test_algorithms_leave_places_for_kernels(store: Store) -> None:
     found = tuned(LibraryRunner(taking(lambda split: 50.0 + split)), store)
     assert len(found.entries) == LEADERS
     assert len([entry for entry in found.entries if entry.library]) == OF_LIBRARY
+
+
+def test_best_cold_algorithm_is_timed_again(store: Store) -> None:
+    def outcome(config: Config) -> Measurement:
+        split = config.values.get("split_k")
+        cold_us = 500.0 if split is None else 90.0 - int(split)
+        return replace(taking(lambda split: 50.0 + split)(config), cold_us=cold_us)
+
+    runner = LibraryRunner(outcome)
+    found = tuned(runner, store)
+    assert library(runner.rematched) == [*ALGORITHMS[:OF_LIBRARY], ALGORITHMS[-1]]
+    assert found.best_by("cold").config == ALGORITHMS[-1]
 
 
 def test_kernel_wins_a_tie(store: Store) -> None:
@@ -254,3 +271,18 @@ def test_recording_replays_them(store: Store, tmp_path: Path) -> None:
     assert {each.config for each in found.entries} == {tiled(23), ALGORITHMS[0]}
     assert (found.evidence, found.best.config) == ("replayed", ALGORITHMS[0])
     assert found.library_version == "13.0.0"
+
+
+def test_algorithm_is_measured_again_with_another_version(store: Store) -> None:
+    tuned(LibraryRunner(taking(lambda split: 50.0 + split)), store)
+    (old,) = store.records(LibraryRunner().device)
+    newer = Origin(HERE.driver, HERE.compiler, SOURCE.replace("13.0.0", "13.1.0"))
+
+    @contextmanager
+    def opened(_: Problem) -> Iterator[Target]:
+        yield Target(LibraryRunner(taking(lambda split: 40.0 + split)), newer)
+
+    (again,) = retime([old], opened, store, compiled, top=2)
+    assert again.new is not None
+    assert (again.new.best.config, again.new.library_version) == (ALGORITHMS[0], "13.1.0")
+    assert again.new.best.measurement.time_us == 41.0
