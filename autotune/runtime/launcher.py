@@ -280,7 +280,7 @@ _Configurations = dict[int, ctypes.Array[ctypes.c_char]]
 """Launch configurations by stream."""
 
 
-Bind = Callable[[Values], "list[tuple[Enqueue, SingleLaunch]]"]
+Bind = Callable[[Values], list[tuple[Enqueue, SingleLaunch]]]
 """Binds the launches of a plan to the values of its words, those of scratch memory included."""
 
 
