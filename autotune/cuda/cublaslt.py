@@ -215,7 +215,7 @@ class Arguments(NamedTuple):
 
 
 class Descriptors:
-    """A problem as the library is told of it.
+    """A problem as descriptors of the library.
 
     Attributes:
         described: the description, and the layouts of B, A, C and C.
@@ -251,7 +251,7 @@ class Descriptors:
         self._library.set("MatmulDesc", self.description, attribute, value)
 
     def point(self, values: Mapping[str, float]) -> None:
-        """Tells the library the addresses of the bias and the scales that the problem has."""
+        """Sets the addresses of the bias and the scales that the problem has."""
         if self._problem.has_bias:
             self.set(_BIAS, c_void_p(int(values["bias"])))
         if self.told.scales:

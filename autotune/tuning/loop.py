@@ -43,7 +43,7 @@ EXTRA, STEP = 100, 10
 which the limit rises at once."""
 
 SHARE_OF_LIBRARY = 4
-"""The algorithms of a library may take one in so many of a limited number of trials."""
+"""At most one trial in four is an algorithm of a library, where trials are limited."""
 
 R = TypeVar("R", bound=TuningRecord)
 

@@ -46,7 +46,7 @@ class CublasLtParams:
 
 
 def config_of(algorithm: Algorithm, workspace: int) -> Config:
-    """The configuration of an algorithm that takes so many bytes of workspace."""
+    """The configuration of an algorithm, with the bytes of workspace that it takes."""
     return Config.of(NAME, {**algorithm._asdict(), "workspace": workspace})
 
 
@@ -55,7 +55,7 @@ def _unknown(*_: object) -> NoReturn:
 
 
 def _plan(config: Config, p: CublasLtParams, problem: Problem, alignment: Alignment) -> LaunchPlan:
-    """One call of the library, whose check at the call tells whether it takes an alignment."""
+    """One call of the library, which checks the alignment itself."""
     del alignment
     *attributes, workspace = astuple(p)
     call = LibraryCall(problem, Algorithm(*attributes))

@@ -15,13 +15,12 @@ DATA_TYPES = {"f32": 0, "f16": 2, "i8": 3, "i32": 10, "bf16": 14, "e4m3": 28, "e
 COMPUTE_32F, COMPUTE_32I, COMPUTE_32F_FAST_TF32 = 68, 72, 77
 """cublasComputeType_t: fp32 sums; int32 sums; fp32 operands rounded to tf32."""
 RELU, BIAS, GELU = 2, 4, 32
-"""cublasLtEpilogue_t, of which the bias adds to the activation; 1 is none."""
+"""cublasLtEpilogue_t: the bits of an activation and of the bias; 1 without any."""
 SCALE_MODES = {"none": (0, 0), "tensor": (0, 0), "row": (3, 3), "block": (4, 5)}
 """cublasLtMatmulMatrixScale_t of A and of B: one number; one for each row or column; one for
 each 128 elements, or block of 128 x 128."""
 ALIGNMENT = 16
-"""Bytes that the addresses of all operands are a multiple of; the heuristic takes nothing more for
-granted."""
+"""Alignment in bytes that the heuristic assumes of the addresses of all operands."""
 
 
 class LibraryProblem(NamedTuple):
