@@ -138,8 +138,9 @@ class Policy(NamedTuple):
         tune: first tunes a shape that is not tuned, for at most 60 s; `quick` races the most
             promising configurations and cuBLAS instead, of a shape without a record. Nothing is
             tuned in the frozen mode.
-        vendor: whether cuBLAS may multiply. It never does in fp32 if PyTorch's setting of TF32
-            differs from the compute.
+        vendor: whether cuBLAS may multiply, by its own choice or by a recorded algorithm of
+            cuBLASLt. By its own choice it never does in fp32 if PyTorch's setting of TF32 differs
+            from the compute.
         cold: whether to run what is fastest with operands that are not in L2, such as weights that
             are read once between two calls; `tune` then minimises that time.
         batch_invariant: whether to run a kernel of a batch-invariant range (see `autotune.tune`),
@@ -147,10 +148,11 @@ class Policy(NamedTuple):
             nothing is tuned.
         verify: first checks a kernel that this process has not checked yet: it has to compute a
             product of small integers bit for bit. That takes memory for a second set of operands,
-            and seconds for large ones. cuBLAS is not checked.
+            and seconds for large ones. cuBLAS by its own choice is not checked.
         dependent: whether a kernel may start before its predecessor on the stream has ended
             (programmatic dependent launch): it then sets itself up and waits on the GPU, which
-            hides the time between two kernels. Needs compute capability 9.0; cuBLAS ignores it.
+            hides the time between two kernels. Needs compute capability 9.0. No algorithm of
+            cuBLASLt runs then; cuBLAS by its own choice ignores it.
         frozen: whether nothing is tuned, guessed, compiled or written. A product then runs the
             kernel that is recorded for its shape, or for a tuned range around it, if the cache has
             it compiled. Other products go to cuBLAS through their library, or with `raise` raise
@@ -172,6 +174,12 @@ class Policy(NamedTuple):
         if not self.frozen:
             return None
         return Mode("frozen", "raise" if self.frozen == "raise" else "vendor")
+
+    @property
+    def library(self) -> bool:
+        """Whether a recorded algorithm of cuBLASLt may multiply: it is the vendor's, and it does
+        not start before its predecessor has ended."""
+        return self.vendor and not self.dependent
 
     def check(self) -> None:
         """Refuses values that a field does not have. A policy is checked where it is entered, and

@@ -93,10 +93,11 @@ def matmul(
     scale, from which that of the next call can follow (delayed scaling).
 
     The stream is the current one of PyTorch or CuPy (by the library of `a`), the default stream for
-    PyCUDA and DLPack, else the one that the interface names or the default stream. Where cuBLAS
-    was measured to be faster than our kernels, or is expected to be on a shape that is not tuned,
-    it multiplies PyTorch's and CuPy's arrays, through their library. PyCUDA has none. A shape that
-    is not tuned runs the kernel of a neighbour or the cost model's choice, and an `UntunedWarning`
+    PyCUDA and DLPack, else the one that the interface names or the default stream. Where an
+    algorithm of cuBLASLt is the record's best, the library runs it. Where cuBLAS by its own choice
+    was measured to be faster still, or is expected to be on a shape that is not tuned, it
+    multiplies PyTorch's and CuPy's arrays, through their library. PyCUDA has none. A shape that is
+    not tuned runs the kernel of a neighbour or the cost model's choice, and an `UntunedWarning`
     reports it once.
 
     Args:
@@ -325,7 +326,7 @@ def kernel(
             the current context, else the first.
         policy: which kernel to take, whether to tune the problem first, and whether to check the
             kernel, for operands without gaps (see `autotune.Policy`); None is the current policy.
-            cuBLAS is not called.
+            cuBLAS is called by a recorded algorithm of cuBLASLt alone, with `vendor=False` never.
         constants: the contents of the `__constant__` variables that a kernel of your own was tuned
             with, as for `tune_kernel`.
         arguments: `compute`, `layout`, `batch`, `epilogue`, `output`, `accuracy`; see `problem_of`.

@@ -11,6 +11,7 @@ import weakref
 from collections.abc import Mapping
 from ctypes import (
     POINTER,
+    addressof,
     byref,
     c_float,
     c_int,
@@ -127,6 +128,11 @@ class CublasLt:
         """
         return cls(ctypes.CDLL(library_path("cublasLt")))
 
+    @property
+    def matmul(self) -> Any:
+        """`cublasLtMatmul` itself."""
+        return self._functions["Matmul"]
+
     def call(self, name: str, *arguments: Any) -> None:
         """Calls `cublasLt<name>`.
 
@@ -189,6 +195,23 @@ class CublasLt:
             RunnerError: if the library refuses the algorithm for them.
         """
         return BoundProduct(self, call, values)
+
+
+class Arguments(NamedTuple):
+    """The arguments of `cublasLtMatmul` but the last, the stream.
+
+    Attributes:
+        words: the arguments in memory, each in a word.
+        kept: what they point to, and the product whose description they name.
+    """
+
+    words: ctypes.Array[c_void_p]
+    kept: object
+
+    @property
+    def before_stream(self) -> tuple[int, ...]:
+        """The arguments as `ctypes` takes them."""
+        return tuple(word or 0 for word in self.words)
 
 
 class Descriptors:
@@ -274,29 +297,37 @@ class BoundProduct:
         self._integer = told.compute == COMPUTE_32I
         self._pointed = problem.has_bias or told.scales is not None
 
+    def arguments(self, values: Mapping[str, float], workspace: int) -> Arguments:
+        """The arguments of `cublasLtMatmul` for operands of the bound pitches and strides.
+
+        Args:
+            values: the addresses of the operands and of the workspace, alpha and beta.
+            workspace: bytes at the address of the workspace.
+        """
+        if self._pointed:
+            self._product.point(values)
+        of_b, of_a, of_c = (layout.value for layout in self._product.described[1:4])
+        b, a, c, scratch = (int(values[name]) for name in ("b", "a", "c", "workspace"))
+        alpha, beta = (self._factor(values[name]) for name in ("alpha", "beta"))
+        words = (
+            *(self._library.handle.value, self._product.description.value, addressof(alpha)),
+            *(b, of_b, a, of_a, addressof(beta), c, of_c, c, of_c),
+            *(addressof(self._algorithm), scratch, workspace),
+        )
+        return Arguments((c_void_p * len(words))(*words), (self, alpha, beta))
+
     def enqueue(self, values: Mapping[str, float], stream: int, workspace: int) -> None:
         """Enqueues the product on a stream of the handle's GPU.
 
         Args:
-            values: the addresses of the operands and of the workspace, alpha and beta.
+            values: as of `arguments`.
             stream: address of the CUstream.
-            workspace: bytes at the address of the workspace.
+            workspace: as of `arguments`.
 
         Raises:
             RunnerError: if the library refuses, as for addresses that are not aligned.
         """
-        if self._pointed:
-            self._product.point(values)
-        description, *layouts = self._product.described
-        addresses = [c_void_p(int(values[name])) for name in "bacc"]
-        alpha, beta = (self._factor(values[name]) for name in ("alpha", "beta"))
-        b, a, c, d = zip(addresses, layouts, strict=True)
-        operands = byref(alpha), *b, *a, byref(beta), *c, *d
-        scratch = int(values["workspace"]) or None, workspace, stream
-        algorithm = byref(self._algorithm)
-        self._library.call(
-            "Matmul", self._library.handle, description, *operands, algorithm, *scratch
-        )
+        self._library.call("Matmul", *self.arguments(values, workspace).before_stream, stream)
 
     def _factor(self, value: float) -> c_int | c_float:
         """Alpha or beta in the type of the sums."""

@@ -83,6 +83,7 @@ def _gemm(gemm: ExportedGemm) -> dict[str, object]:
         "time_us": answer.time_us,
         "expected_loss": answer.expected_loss,
         "vendor_faster": answer.vendor,
+        "cublaslt_faster": gemm.algorithm.version if gemm.algorithm else None,
         "note": answer.note,
         "config": str(answer.config),
         "alignment": asdict(gemm.alignment),
@@ -206,13 +207,10 @@ of the compiler's CUDA version or newer. Nothing was tuned or measured there.
 _CUBLASLT = """
 ## cuBLASLt
 
-Shapes that cuBLAS was measured to be faster on run in cuBLASLt, where `libcublasLt.so.13` or `.12`
-opens, operands have no gaps and begin at multiples of 16 bytes; else the exported kernel runs. They
-need 32 MiB of workspace, and cuBLASLt allocates when a shape is first asked about: {problems}.
-
-From CUDA 12.6 Update 2 on and before 13.4 Update 1, split-K kernels of cuBLASLt may leave out the
-end of K on compute capabilities 9.0, 10.x and 11.x (NVIDIA's release notes of cuBLAS). In these
-versions the library asks for algorithms without split-K.
+Shapes that an algorithm of cuBLASLt was measured to be the fastest on run by that algorithm where
+`libcublasLt.so.13` or `.12` opens and has the version in brackets, and where operands have no gaps
+and begin at multiples of 16 bytes. Else the exported kernel runs. cuBLASLt allocates when a shape
+is first asked about: {problems}.
 """
 
 
@@ -220,7 +218,11 @@ def readme(library: ExportedLibrary, *, cublaslt: bool = False) -> str:
     """The README: how to build and use the library, and where its kernels come from; with
     `cublaslt`, which problems that computes."""
     programs = library.programs.values()
-    faster = dict.fromkeys(f"`{gemm.problem}`" for gemm in library.gemms if gemm.vendor)
+    faster = dict.fromkeys(
+        f"`{gemm.problem}` ({gemm.algorithm.version})"
+        for gemm in library.gemms
+        if gemm.algorithm and gemm.calls_library
+    )
     return _TEXT.format(
         name=library.name,
         version=__version__,
@@ -256,6 +258,8 @@ def _gemms(library: ExportedLibrary) -> str:
         how = f"{answer.evidence}{answer.objective.suffix(', ')}"
         time = "" if answer.time_us is None else f"{answer.time_us:.4g} us ({how})"
         source = answer.how + (", cuBLAS was faster" if answer.vendor else "")
+        if gemm.algorithm:
+            source = f"{answer.how}, cuBLASLt {gemm.algorithm.version} was faster"
         lines.append(
             f"| `{gemm.problem}` | {gemm.device.name} | {source} | {time} | `{answer.config}` |"
         )

@@ -8,6 +8,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from typing import NamedTuple
 
 from autotune import settings
 from autotune.cuda.program import CompileFailure, Program
@@ -16,12 +17,14 @@ from autotune.errors import AutotuneError, FrozenError, NotFoundError, UsageErro
 from autotune.families import registry
 from autotune.families.config import Config
 from autotune.families.mma.parameters import COPY_BYTES
-from autotune.families.plan import Alignment, Launch, LaunchPlan, Template
+from autotune.families.plan import Alignment, Launch, LaunchPlan, LibraryCall, Template
 from autotune.families.shared.limits import has_cp_async
-from autotune.lookup.answer import Answer, unrecorded
+from autotune.lookup.answer import Answer, unrecorded, without_library
+from autotune.measure.objective import Objective
 from autotune.model.space import unserved
 from autotune.problem import GATE_SPAN, Problem
 from autotune.problem.precision import F32
+from autotune.records import Record
 
 _SIMT = (
     "simt:bm=64,bn=64,wm=32,wn=32,tm=8,tn=4,slices=1,bk=16,copy={copy},stages={stages},"
@@ -181,6 +184,32 @@ class CompiledKernels:
         return {program.key: program for _, program in self.launches}
 
 
+class RecordedAlgorithm(NamedTuple):
+    """The algorithm of cuBLASLt that was measured to be the fastest on a problem.
+
+    Attributes:
+        call: the call of the library.
+        version: the version of the library that it was measured with, such as `13.0.0`.
+    """
+
+    call: LibraryCall
+    version: str
+
+
+def fastest_algorithm(record: Record | None, objective: Objective) -> RecordedAlgorithm | None:
+    """The best of a problem's record by an objective, if it was measured and is an algorithm of
+    cuBLASLt, whether or not its version is installed here; else None."""
+    if record is None or record.evidence != "measured":
+        return None
+    best = record.best_by(objective)
+    call = registry.plan(best.config, record.problem).library if best.library else None
+    return call and RecordedAlgorithm(call, record.library_version)
+
+
+Fastest = Callable[[Problem, Device], RecordedAlgorithm | None]
+"""Returns the algorithm of cuBLASLt that was measured to be the fastest on a problem."""
+
+
 @dataclass(frozen=True)
 class ExportedGemm:
     """A problem on a device, with everything its launches need.
@@ -190,12 +219,14 @@ class ExportedGemm:
         alignment: the alignment that the plan expects, which is that of operands without gaps.
         plan: the launches.
         programs: the program of each launch.
+        algorithm: the algorithm of cuBLASLt that was measured to be faster; None if none was.
     """
 
     answer: Answer
     alignment: Alignment
     plan: LaunchPlan
     programs: tuple[Program, ...]
+    algorithm: RecordedAlgorithm | None = None
 
     @property
     def problem(self) -> Problem:
@@ -208,13 +239,12 @@ class ExportedGemm:
         return self.answer.device
 
     @property
-    def vendor(self) -> bool:
-        """Whether the vendor's library was measured to be faster, and one call of it does the same:
-        a single product of 16 or 32 bits without an epilogue."""
-        problem, answer = self.problem, self.answer
-        plain = problem.batch == 1 and problem.epilogue.plain
-        measured = answer.vendor and answer.how == "exact"
-        return measured and plain and not problem.precision.eight_bit
+    def calls_library(self) -> bool:
+        """Whether the C library can call cuBLASLt for it: with a bias or scales, whose addresses
+        are part of the library's description, a call would have to allocate one; alpha and beta of
+        sums in int32 are integers."""
+        plain = not self.problem.has_bias and self.problem.scale == "none"
+        return self.algorithm is not None and plain and self.problem.compute != "i8"
 
 
 @dataclass(frozen=True)
@@ -269,6 +299,7 @@ def gather(
     find: Find,
     build: Build,
     *,
+    algorithm: Fastest = lambda *_: None,
     fallback: bool = True,
     ptx: Ptx | None = None,
 ) -> ExportedLibrary:
@@ -280,6 +311,7 @@ def gather(
         devices: the devices to export for.
         find: looks up the best configuration known for a problem on a device.
         build: compiles a template for an architecture, or fetches it from the cache.
+        algorithm: returns the algorithm of cuBLASLt that was measured to be the fastest.
         fallback: whether to add general kernels for all other shapes.
         ptx: compiles a program to PTX, which is added for later GPUs; None adds none.
 
@@ -289,7 +321,11 @@ def gather(
         AutotuneError: if a kernel does not compile.
     """
     problems, devices = sorted(set(problems)), list(dict.fromkeys(devices))
-    gemms = [_export(problem, device, find, build) for device in devices for problem in problems]
+    gemms = [
+        replace(_export(problem, device, find, build), algorithm=algorithm(problem, device))
+        for device in devices
+        for problem in problems
+    ]
     fallbacks = _fallbacks(problems, devices, build) if fallback else ()
     library = ExportedLibrary(name, tuple(devices), tuple(gemms), tuple(fallbacks))
     if ptx is None:
@@ -303,7 +339,7 @@ def _export(problem: Problem, device: Device, find: Find, build: Build) -> Expor
         raise FrozenError(unrecorded(problem, device))
     if answer is None:
         raise NotFoundError(f"{unserved(problem, device)}; leave it out")
-    alignment = Alignment.dense(problem)
+    answer, alignment = without_library(answer), Alignment.dense(problem)
     plan = registry.plan(answer.config, problem, alignment)
     programs = tuple(_compile(launch.template, device.arch, build) for launch in plan.launches)
     return ExportedGemm(answer, alignment, plan, programs)

@@ -10,6 +10,7 @@ from autotune.cuda.launches import Layout, layout
 from autotune.cuda.program import Program
 from autotune.export.library import CompiledKernels, ExportedGemm, ExportedLibrary, FallbackKernel
 from autotune.export.text import c_string, comment, numbers, table
+from autotune.families.cublaslt.description import LibraryProblem
 from autotune.families.plan import Argument, Launch, TensorMap
 from autotune.problem import TENSOR_MAP_TYPES, Problem
 from autotune.problem.call import MATRICES, OPERANDS, WORDS
@@ -132,13 +133,32 @@ def tables(library: ExportedLibrary) -> str:
     return _TableWriter(library).text()
 
 
-def vendor_shapes(library: ExportedLibrary) -> str:
-    """The index of each plan's shape among the shapes of the vendor's library, or -1."""
+def algorithms(library: ExportedLibrary) -> str:
+    """The recorded algorithms of cuBLASLt, and the index of each plan's, or -1."""
     gemms = _TableWriter(library).sorted_gemms()
-    wins = [gemm for gemm in gemms if gemm.vendor]
-    rows = (str(wins.index(gemm) if gemm.vendor else -1) for gemm in gemms)
-    count = f"enum {{ VENDOR_COUNT = {len(wins)} }};"
-    return f"{count}\n\n{table('short', 'VENDOR_SHAPES', rows)}"
+    called = [gemm for gemm in gemms if gemm.calls_library]
+    indices = (str(called.index(gemm) if gemm.calls_library else -1) for gemm in gemms)
+    return "\n\n".join(
+        (
+            f"enum {{ LT_COUNT = {len(called)} }};",
+            table("LtRecord", "LT_RECORDS", map(_algorithm, called)),
+            table("short", "LT_NUMBERS", indices),
+        )
+    )
+
+
+def _algorithm(gemm: ExportedGemm) -> str:
+    """The row of a gemm's algorithm."""
+    assert gemm.algorithm is not None
+    told, algorithm = LibraryProblem.of(gemm.problem), gemm.algorithm.call.algorithm
+    major, minor, patch = map(int, gemm.algorithm.version.split("."))
+    version = 10000 * major + 100 * minor + patch
+    number, *settings = algorithm
+    return (
+        f"{{{numbers(version, told.compute, told.factor)}, {{{numbers(*told.operations)}}}, "
+        f"{{{numbers(*told.types)}}}, {numbers(told.epilogue, int(told.fast), number)}, "
+        f"{{{numbers(*settings)}}}}}"
+    )
 
 
 def shapes(library: ExportedLibrary) -> str:

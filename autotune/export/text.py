@@ -13,11 +13,6 @@ from autotune.version import __version__
 _TEMPLATE_NAME = "gemm"
 
 
-def fragment(template: str, name: str) -> str:
-    """A part of a template, renamed, without its last line's end."""
-    return filled(template, name).rstrip("\n")
-
-
 def filled(template: str, name: str, **parts: str) -> str:
     """A template with the library's name and the contents of its parts.
 

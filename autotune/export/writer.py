@@ -15,9 +15,16 @@ from autotune.device import Device
 from autotune.errors import UsageError, require_list
 from autotune.export.document import document, readme
 from autotune.export.files import WrittenExport, write_export
-from autotune.export.library import ExportedLibrary, check_ptx, gather, ptx_file, ptx_of
-from autotune.export.tables import given, kernels, shapes, tables, vendor_shapes, words
-from autotune.export.text import check_name, filled, fragment, line_comments
+from autotune.export.library import (
+    ExportedLibrary,
+    check_ptx,
+    fastest_algorithm,
+    gather,
+    ptx_file,
+    ptx_of,
+)
+from autotune.export.tables import algorithms, given, kernels, shapes, tables, words
+from autotune.export.text import check_name, filled, line_comments
 from autotune.families.plan import Argument, Launch, Struct, TensorMap
 from autotune.lookup import batch_invariant as invariant
 from autotune.lookup.lookup import finder
@@ -65,8 +72,8 @@ def write(
         ptx: whether to add the kernels' PTX to `c` or `cubin`, which the driver of a GPU newer than
             the devices compiles; kernels for one architecture alone, of `wgmma`, have none.
         bench: whether to add `bench.c` to `c`, a program that times every shape beside cuBLAS.
-        cublaslt: whether a library calls cuBLASLt, where it is installed, for the shapes that
-            cuBLAS was measured to be faster on.
+        cublaslt: whether a library calls cuBLASLt for the shapes that one of its algorithms was
+            measured to be the fastest on, where the version that it was recorded with is installed.
         defaults: `compute`, `layout`, `batch`, `epilogue`, `output` and `accuracy` of shapes that
             do not state them.
 
@@ -97,6 +104,9 @@ def write(
         resolved,
         lambda problem, device: find(problem, device, records, decides),
         partial(compiler.compile, cache=cache),
+        algorithm=lambda problem, device: (
+            None if batch_invariant else fastest_algorithm(records.load(device, problem), decides)
+        ),
         fallback=format == "c" and not batch_invariant,
         ptx=compiled_ptx if ptx else None,
     )
@@ -149,18 +159,23 @@ def write_library(
     return write_export(directory, library.name, document(library, names), files)
 
 
-_VENDOR_OF = "vendor_of({}, &given, plan, card, ordinal)"
-_VENDOR_BYTES = "counter_bytes() + vendor_workspace(plan)"
-_VENDOR_CALLS = {
-    "VENDOR_SIZE": f"if ({_VENDOR_OF.format('product')}) *bytes = {_VENDOR_BYTES};",
-    "VENDOR_RUN": f"""{{
-        const Vendor *shape = {_VENDOR_OF.format("product")};
-        status = shape ? vendor_launched(shape, product, ordinal, workspace, bytes, stream) : -1;
+_SHAPE = "const LtShape *shape = lt_shape(product, &given, plan, card, ordinal);"
+_LIBRARY_CALLS = {
+    "LIBRARY_SIZE": f"""{{
+        {_SHAPE}
+        if (shape) *bytes = lt_needed(shape, plan);
+    }}""",
+    "LIBRARY_RUN": f"""{{
+        {_SHAPE}
+        status = shape ? lt_launched(shape, product, plan, ordinal, workspace, bytes, stream) : -1;
         if (status >= 0) return status;
     }}""",
-    "VENDOR_CHOICE": f"""if ({_VENDOR_OF.format("product")}) {{
-        choice->config = "cublaslt", choice->launches = 1;
-        choice->workspace = {_VENDOR_BYTES};
+    "LIBRARY_CHOICE": f"""{{
+        {_SHAPE}
+        if (shape) {{
+            choice->config = "cublaslt", choice->launches = 1;
+            choice->workspace = lt_needed(shape, plan);
+        }}
     }}""",
 }
 """The code of `gemm.c` for shapes of cuBLASLt, by its marks."""
@@ -174,13 +189,13 @@ def project(
     Args:
         library: the library.
         bench: whether to add the program that times every problem.
-        cublaslt: whether cuBLASLt computes the problems that it was faster on.
+        cublaslt: whether cuBLASLt computes the problems that one of its algorithms was fastest on.
     """
     name = library.name
-    vendor = dict.fromkeys(("VENDOR", *_VENDOR_CALLS), "")
-    if cublaslt and any(gemm.vendor for gemm in library.gemms):
-        code = f"{vendor_shapes(library)}\n\n{fragment('cublaslt.c', name)}"
-        vendor = {"VENDOR": code, **_VENDOR_CALLS}
+    calls = dict.fromkeys(("LIBRARY", *_LIBRARY_CALLS), "")
+    if cublaslt and any(gemm.calls_library for gemm in library.gemms):
+        code = filled("cublaslt.c", name, ALGORITHMS=algorithms(library))
+        calls = {"LIBRARY": code.rstrip("\n"), **_LIBRARY_CALLS}
     files = {
         f"{name}.h": filled("gemm.h", name),
         f"{name}.hpp": filled("gemm.hpp", name),
@@ -190,7 +205,7 @@ def project(
             GIVEN=given(),
             KERNELS=kernels(library),
             TABLES=tables(library),
-            **vendor,
+            **calls,
         ),
         "main.c": filled("main.c", name, SHAPES=shapes(library)),
         "CMakeLists.txt": filled("CMakeLists.txt", name),

@@ -12,6 +12,8 @@ from typing import Any, Literal
 
 from autotune.cuda import cublaslt
 from autotune.device import Device
+from autotune.errors import NotFoundError
+from autotune.families import cublaslt as family
 from autotune.families.config import Config
 from autotune.families.summation import MARGIN
 from autotune.measure.measurement import Evidence
@@ -176,6 +178,24 @@ def recorded_answer(
         vendor=vendor_wins(record, problem, objective),
         objective=objective,
     )
+
+
+def without_library(answer: Answer) -> Answer:
+    """The answer by the package's own kernels in the same record; itself if it is one of them.
+
+    Raises:
+        NotFoundError: if the record has none that is legal.
+    """
+    problem, record, own = answer.problem, answer.record, None
+    if answer.config.family != family.NAME or record is None:
+        return answer
+    if (kernels := record.without_library) is not None:
+        stated = answer.how, answer.expected_loss or 0.0, answer.objective
+        own = recorded_answer(problem, answer.device, kernels, *stated)
+    if own is None:
+        command = tune_command(problem)
+        raise NotFoundError(f"{problem} is recorded by cuBLASLt alone; {command} finds kernels")
+    return replace(own, vendor=answer.vendor)
 
 
 def library_fault(record: Record) -> str:

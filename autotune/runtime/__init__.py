@@ -71,7 +71,7 @@ def load(
     """
     runtime = _followed(policy).runtime
     number = _ordinal(runtime, ordinal)
-    kernel = Kernel(runtime, problem, number, time_objective(policy.cold))
+    kernel = Kernel(runtime, problem, number, time_objective(policy.cold), policy.library)
     if policy.verify:
         runtime.verify(kernel.config, problem, number, Alignment.dense(problem))
     return kernel
@@ -102,7 +102,8 @@ def load_all(
     """
     runtime = _followed(policy).runtime
     number = _ordinal(runtime, ordinal)
-    answers = runtime.warm(problems, number, jobs or available(), time_objective(policy.cold))
+    objective = time_objective(policy.cold)
+    answers = runtime.warm(problems, number, jobs or available(), objective, policy.library)
     for answer in answers if policy.verify else ():
         dense = Alignment.dense(answer.problem)
         runtime.verify(answer.config, answer.problem, number, dense)

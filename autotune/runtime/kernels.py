@@ -72,10 +72,15 @@ class Kernel(Matmul):
     """
 
     def __init__(
-        self, runtime: Runtime, problem: Problem, ordinal: int, objective: Objective = HOT
+        self,
+        runtime: Runtime,
+        problem: Problem,
+        ordinal: int,
+        objective: Objective = HOT,
+        library: bool = True,
     ) -> None:
         super().__init__(runtime)
-        answer = runtime.answer(problem, ordinal, objective)
+        answer = runtime.answer(problem, ordinal, objective, library)
         self.problem = problem
         self.config = answer.config
         self.how: How = answer.how
@@ -110,7 +115,7 @@ class Kernel(Matmul):
         if options.policy.verify:
             self._verify(kept, options)
         gemm = self._find(kept, options)
-        assert gemm is not None  # as it never uses the vendor's library, nor takes empty arrays
+        assert gemm is not None  # as cuBLAS never chooses for it, and arrays are not empty
         enqueue, ordinal, arrays = gemm.enqueue, gemm.ordinal, (*kept.values(),)
         stream = self.runtime.framework(a, "A").stream
 
@@ -252,7 +257,7 @@ class Kernel(Matmul):
     def _choice(
         self, checked: CheckedOperands, options: CallOptions, operands: Operands
     ) -> tuple[Config, bool]:
-        """The kernel's own configuration, never the vendor's library: the caller asked for the
+        """The kernel's own configuration, never cuBLAS's own choice: the caller asked for the
         kernel."""
         del checked, options, operands
         return self.config, False

@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 
 from autotune.cuda import bindings
 from autotune.cuda.bindings import entry_point
+from autotune.cuda.cublaslt import CublasLt
 from autotune.cuda.launches import (
     Dependence,
     PackedArguments,
@@ -151,7 +152,7 @@ class Driver:
             RunnerError: if the device cannot run it.
         """
         cuda = self._cuda
-        with self._relaxed():
+        with self.relaxed():
             library = self._call(cuda.cuLibraryLoadData, cubin, [], [], 0, [], [], 0)
             kernel = self._call(cuda.cuLibraryGetKernel, library, symbol.encode())
             device = self._call(cuda.cuDeviceGet, ordinal)
@@ -189,7 +190,7 @@ class Driver:
 
     def allocate(self, size: int) -> int:
         """The address of `size` new bytes in the current context; allowed during a capture."""
-        with self._relaxed():
+        with self.relaxed():
             return int(self._call(self._cuda.cuMemAlloc, size))
 
     def free(self, address: int) -> None:
@@ -223,7 +224,7 @@ class Driver:
         return self.devices.setdefault(context, int(self._call(self._cuda.cuCtxGetDevice)))
 
     @contextmanager
-    def _relaxed(self) -> Iterator[None]:
+    def relaxed(self) -> Iterator[None]:
         """Lets the thread allocate and load during a graph capture, which records neither."""
         mode = self._cuda.CUstreamCaptureMode.CU_STREAM_CAPTURE_MODE_RELAXED
         previous = self._call(self._cuda.cuThreadExchangeStreamCaptureMode, mode)
@@ -247,16 +248,17 @@ class SingleLaunch(NamedTuple):
     """A launch that is complete but for the stream, which goes into its configuration.
 
     Attributes:
-        configuration: grid, block, shared memory and stream.
-        kernel: the handle of the kernel.
-        parameters: the address of its array of argument pointers.
+        configuration: grid, block, shared memory and stream; without blocks it is a call of
+            `cublasLtMatmul`.
+        kernel: the handle of the kernel, or the address of that function.
+        parameters: the address of its array of argument pointers, or of the function's arguments.
         arguments: the memory behind `parameters`, kept alive.
     """
 
     configuration: ctypes.Array[ctypes.c_char]
     kernel: int | None
     parameters: int | None
-    arguments: PackedArguments | None
+    arguments: object
 
 
 class BoundGemm(NamedTuple):
@@ -276,6 +278,10 @@ class BoundGemm(NamedTuple):
 _STREAM_PER_THREAD = 2
 _Configurations = dict[int, ctypes.Array[ctypes.c_char]]
 """Launch configurations by stream."""
+
+
+Bind = Callable[[Values], list[tuple[Enqueue, SingleLaunch]]]
+"""Binds the launches of a plan to the values of its words, those of scratch memory included."""
 
 
 class _User(NamedTuple):
@@ -308,6 +314,17 @@ class Gpu:
         self.quantizing = threading.Lock()  # taken before `lock`
         self._kernels: dict[str, int] = {}
         self._pieces: dict[tuple[str, _User], tuple[int, int]] = {}
+
+    @cached_property
+    def cublaslt(self) -> CublasLt:
+        """cuBLASLt with a handle on the GPU; it is opened during a graph capture, too.
+
+        Raises:
+            MissingError: if it is not installed.
+            RunnerError: if it refuses.
+        """
+        with self.driver.entered(self.ordinal), self.driver.relaxed():
+            return CublasLt.load()
 
     def kernel(self, program: Program, contents: Iterable[tuple[str, NDArray[Any]]] = ()) -> int:
         """The handle of the program's kernel, loaded once, with the `contents` of its variables. It
@@ -415,32 +432,29 @@ class Executable:
         values = call.words()
         # A launch that copies B comes between what wrote A and the product.
         values["b_ready"] = dependent == Dependence.OF_A and self.plan.product == 0
-        return BoundGemm(self._gpu.ordinal, *self._start(values, dependents))
+        return BoundGemm(self._gpu.ordinal, *self._start(values, self._binder(dependents)))
 
     def bind_words(self, values: Values) -> Enqueue:
         """The plan bound to the values of its words, except for those of scratch memory."""
-        return self._start(values, dependent_launches(self.plan, self._gpu.device))[0]
+        dependents = dependent_launches(self.plan, self._gpu.device)
+        return self._start(values, self._binder(dependents))[0]
 
-    def _start(
-        self, values: Values, dependents: Sequence[bool]
-    ) -> tuple[Enqueue, SingleLaunch | None]:
+    def _start(self, values: Values, bind: Bind) -> tuple[Enqueue, SingleLaunch | None]:
         """The function that enqueues all launches, and the launch if it is a single one."""
         if self.plan.workspace or self.plan.counters:
-            return self._in_scratch(values, dependents), None
+            return self._in_scratch(values, bind), None
         with self._gpu.driver.entered(self._gpu.ordinal):  # tensor maps need a current context
-            bound = self._bound(values, dependents)
+            bound = bind(values)
         start, single = bound[0] if len(bound) == 1 else (in_order(bound), None)
         return self._gpu.in_context(start), single
 
-    def _bound(
-        self, values: Values, dependents: Sequence[bool]
-    ) -> list[tuple[Enqueue, SingleLaunch]]:
-        return [
+    def _binder(self, dependents: Sequence[bool]) -> Bind:
+        return lambda values: [
             launch.bind(values, dependent)
             for launch, dependent in zip(self._launches, dependents, strict=True)
         ]
 
-    def _in_scratch(self, values: Values, dependents: Sequence[bool]) -> Enqueue:
+    def _in_scratch(self, values: Values, bind: Bind) -> Enqueue:
         """All launches, bound once for each piece of scratch memory that a stream gets.
 
         The lock keeps the launches of two gemms that share scratch memory from mixing.
@@ -456,7 +470,7 @@ class Executable:
                     workspace, counters = scratch
                     complete = {**values, "workspace": workspace, "counters": counters}
                     complete |= {piece.word: workspace + piece.offset for piece in plan.pieces}
-                    enqueue = bound[scratch] = in_order(self._bound(complete, dependents))
+                    enqueue = bound[scratch] = in_order(bind(complete))
                 enqueue(stream)
 
         return self._gpu.in_context(start)

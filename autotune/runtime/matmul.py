@@ -207,7 +207,8 @@ class Matmul:
             self._race(self.racer, checked, objective, operands)
         answer: Answer | None = None
         try:
-            answer = runtime.answer(problem, ordinal, objective)
+            library = options.policy.library and not quantises(operands)
+            answer = runtime.answer(problem, ordinal, objective, library)
             if runtime.mode.frozen:
                 runtime.executable(answer.config, problem, ordinal, checked.alignment)
         except FrozenError as error:

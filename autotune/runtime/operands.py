@@ -87,7 +87,8 @@ class CallOptions(NamedTuple):
     @property
     def signature(self) -> tuple[object, ...]:
         """The options that the operands' checks and the look-up depend on."""
-        return self.activation, self.compute, self.accumulate, self.scale, self.policy.cold
+        chosen = self.policy.cold, self.policy.library
+        return self.activation, self.compute, self.accumulate, self.scale, *chosen
 
 
 DEFAULTS = CallOptions()

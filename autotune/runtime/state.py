@@ -6,7 +6,7 @@ import os
 import sys
 import threading
 import warnings
-from collections.abc import Callable, Hashable, Iterable, Mapping
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import cached_property
 from pathlib import Path
@@ -18,7 +18,7 @@ from autotune.device import Device
 from autotune.errors import AutotuneError, FrozenError, MissingError, NotFoundError
 from autotune.families.config import Config
 from autotune.families.plan import Alignment, LaunchPlan, Template
-from autotune.lookup.answer import Answer, unrecorded, without_faulty_vendor
+from autotune.lookup.answer import Answer, unrecorded, without_faulty_vendor, without_library
 from autotune.measure import devices
 from autotune.measure.objective import HOT, Objective
 from autotune.model.space import unserved
@@ -28,6 +28,7 @@ from autotune.problem.vendor_faults import known_fault
 from autotune.runtime.arrays import ArrayInfo
 from autotune.runtime.frameworks import Framework, framework_of
 from autotune.runtime.launcher import BoundGemm, Driver, Executable, Gpu, in_order
+from autotune.runtime.library import LibraryExecutable
 from autotune.runtime.operands import NOTHING, Addresses, CallOptions, CheckedOperands
 from autotune.settings import Mode
 
@@ -41,6 +42,9 @@ Reads = Mapping[str, tuple[int, Hashable]]
 """The address and the signature of each operand of a call, by its name in `OPERANDS`."""
 
 Tuner = Callable[[Problem, Device], object]
+
+ExecutableKey = tuple[Config, Problem, int, Alignment]
+"""A configuration, its problem, the GPU, and the alignment of the operands."""
 
 AUTO = Mode()
 
@@ -80,10 +84,10 @@ class Runtime:
         self._answers: dict[tuple[Problem, int, Objective], Answer] = {}
         self._warned: set[tuple[Problem, int]] = set()
         self._advised: set[str] = set()
-        self._executables: dict[tuple[Config, Problem, int, Alignment], Executable] = {}
-        self._loading: dict[tuple[Config, Problem, int, Alignment], threading.Lock] = {}
+        self._executables: dict[ExecutableKey, Executable] = {}
+        self._loading: dict[ExecutableKey, threading.Lock] = {}
         self._plans: dict[tuple[LaunchPlan, int], Executable] = {}
-        self._verified: set[tuple[Config, Problem, int, Alignment]] = set()
+        self._verified: set[ExecutableKey] = set()
 
     def framework(self, array: Any, name: str) -> Framework:
         """The library that an array is from (see `framework_of`)."""
@@ -142,11 +146,15 @@ class Runtime:
         """Whether the problem was looked up already."""
         return (problem, ordinal, objective) in self._answers
 
-    def answer(self, problem: Problem, ordinal: int, objective: Objective = HOT) -> Answer:
-        """The configuration to run for a problem; warns once if it is not tuned, and says once what
-        to run on a card without records."""
+    def answer(
+        self, problem: Problem, ordinal: int, objective: Objective = HOT, library: bool = True
+    ) -> Answer:
+        """The configuration to run for a problem, without `library` none of cuBLASLt; warns once if
+        it is not tuned, and says once what to run on a card without records."""
         with self._lock:
             answer = self.resolve(problem, ordinal, objective)
+            if not library:
+                answer = without_library(answer)
             if answer.how not in TUNED and (problem, ordinal) not in self._warned:
                 advice = {answer.advice} - self._advised - {""}
                 self._advised |= advice
@@ -241,6 +249,7 @@ class Runtime:
         ordinal: int,
         jobs: int,
         objective: Objective = HOT,
+        library: bool = True,
     ) -> tuple[Answer, ...]:
         """Looks problems up one by one, compiles their kernels for operands without gaps in `jobs`
         threads, and loads them.
@@ -248,8 +257,8 @@ class Runtime:
         Raises:
             AutotuneError: if no kernel can run a problem, or a kernel does not compile.
         """
-        answers = tuple(self.answer(problem, ordinal, objective) for problem in problems)
-        plans: dict[tuple[Config, Problem, int, Alignment], LaunchPlan] = {}
+        answers = tuple(self.answer(problem, ordinal, objective, library) for problem in problems)
+        plans: dict[ExecutableKey, LaunchPlan] = {}
         for answer in answers:
             dense = Alignment.dense(answer.problem)
             key = answer.config, answer.problem, ordinal, dense
@@ -264,7 +273,7 @@ class Runtime:
             for key, plan in plans.items():
                 if key not in self._executables:
                     loaded = [programs[launch.template] for launch in plan.launches]
-                    self._executables[key] = Executable(gpu, plan, loaded)
+                    self._executables[key] = self._made(key, plan, loaded)
         return answers
 
     def forget(self, problem: Problem) -> None:
@@ -316,7 +325,20 @@ class Runtime:
         with self._lock:
             # `warm` may have loaded it meanwhile.
             key = config, problem, ordinal, alignment
-            return self._executables.setdefault(key, Executable(gpu, plan, programs))
+            return self._executables.setdefault(key, self._made(key, plan, programs))
+
+    def _made(
+        self, key: ExecutableKey, plan: LaunchPlan, programs: Sequence[Program]
+    ) -> Executable:
+        _, problem, ordinal, alignment = key
+        if plan.library is None:
+            return Executable(self.gpu(ordinal), plan, programs)
+
+        def otherwise() -> Executable:
+            own = self.answer(problem, ordinal, library=False)
+            return self.executable(own.config, problem, ordinal, alignment)
+
+        return LibraryExecutable(self.gpu(ordinal), plan, otherwise)
 
     def _programs(self, plan: LaunchPlan, gpu: Gpu) -> list[Program]:
         return [self.program(launch.template, gpu.device) for launch in plan.launches]

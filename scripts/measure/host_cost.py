@@ -8,7 +8,8 @@ queue of the GPU is drained before each round, so that no call waits for a place
 distribution over the rounds of microseconds a call; `rotating` takes another of 64 outputs each
 time.
 
-The bare launch is `cuLaunchKernel` of `cuda.bindings` with arguments packed beforehand.
+The bare launch is `cuLaunchKernel` of `cuda.bindings` with arguments packed beforehand. `cuBLASLt`
+is a recorded algorithm: the first of its heuristic.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ import itertools
 import json
 import warnings
 from collections.abc import Callable, Mapping
+from functools import partial
 from pathlib import Path
 from time import perf_counter
 from typing import Annotated
@@ -28,10 +30,17 @@ from rich.console import Console
 from rich.table import Table
 
 import autotune
+from autotune.cuda import compiler
 from autotune.cuda.launches import Resolver, pack_arguments
+from autotune.device import Device
+from autotune.families import registry
+from autotune.families.cublaslt import config_of
+from autotune.lookup.answer import Answer
+from autotune.measure.objective import Objective
 from autotune.problem import Problem
 from autotune.problem.call import Call
-from autotune.runtime import Kernel, UntunedWarning, current
+from autotune.runtime import Kernel, Runtime, UntunedWarning, current
+from autotune.runtime.matmul import Matmul
 
 CALLS, ROTATION = 100, 64
 QUANTILES = {"p5": 5, "median": 50, "p95": 95, "p99": 99}
@@ -75,8 +84,9 @@ def calls(problem: Problem) -> dict[str, Timed]:
     b = torch.randn(problem.k, problem.n, device="cuda", dtype=kind)
     outs = [torch.empty(problem.m, problem.n, device="cuda", dtype=kind) for _ in range(ROTATION)]
     out, turns = outs[0], itertools.cycle(outs)
-    kernel = autotune.kernel(problem.m, problem.n, problem.k, compute=problem.compute)
     compute, own = problem.compute, autotune.Policy(vendor=False)
+    kernel = autotune.kernel(problem.m, problem.n, problem.k, compute=compute, policy=own)
+    by_library = library_matmul(problem)
     at = a.data_ptr(), b.data_ptr(), out.data_ptr()
     matmul, mm, launch = autotune.matmul, torch.mm, kernel.launch
     return {
@@ -86,10 +96,27 @@ def calls(problem: Problem) -> dict[str, Timed]:
         "kernel(a, b, out)": lambda: kernel(a, b, out),
         "kernel(a, b, out), rotating": lambda: kernel(a, b, next(turns)),
         "matmul(a, b, out)": lambda: matmul(a, b, out, compute=compute, policy=own),
+        "matmul(a, b, out), cuBLASLt": lambda: by_library(a, b, out, compute=compute),
         "matmul(a, b)": lambda: matmul(a, b, compute=compute, policy=own),
         "torch.mm(a, b, out=out)": lambda: mm(a, b, out=out),
         "torch.mm(a, b)": lambda: mm(a, b),
     }
+
+
+def library_matmul(problem: Problem) -> Matmul:
+    """A matmul whose record of the problem is the first algorithm of cuBLASLt's heuristic."""
+    shared = current().runtime
+    library = shared.gpu(0).cublaslt
+    with shared.driver.entered(0):
+        first, *_ = library.heuristic(problem)
+    config = config_of(*first)
+
+    def find(asked: Problem, device: Device, _: Objective) -> Answer:
+        return Answer(asked, device, config, "exact", "measured", None, None, "")
+
+    return Matmul(
+        Runtime(shared.driver, find, registry.plan, partial(compiler.compile, cache=None))
+    )
 
 
 def bare(kernel: Kernel, at: tuple[int, int, int]) -> Timed:

@@ -1,22 +1,30 @@
-/* A fake cuBLASLt, which records its heuristic's questions and its products on standard error.
+/* A fake cuBLASLt, which records the algorithms that it is asked about and its products on standard
+ * error. An algorithm's words are its number, then its settings; its workspace is 4096 bytes times the
+ * split of K beyond the first.
  * FAKE_CUBLASLT_FAIL=function=status: that function returns that status.
- * FAKE_CUBLASLT_VERSION=number: the version it states, by default 130800. */
+ * FAKE_CUBLASLT_VERSION=number: the version it states, by default 130200. */
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include "injected.h"
 
-typedef struct { int type; unsigned long long rows, columns; long long leading; } Layout;
-typedef struct { int compute, operations[2]; } Description;
-typedef struct { uint64_t workspace; uint32_t alignment[4], reduction; } Preference;
-typedef struct { uint64_t algorithm[8]; size_t workspace; int state; float waves; int rest[4]; } Heuristic;
+enum { INVALID = 7, SPLIT = 2, SETTINGS = 8 };
+
+typedef struct {
+    int type, batch;
+    unsigned long long rows, columns;
+    long long leading, stride;
+} Layout;
+typedef struct { int compute, operations[2], epilogue; char fast; } Description;
+typedef struct { int16_t words[32]; } Algorithm;
+typedef struct { Algorithm algorithm; size_t workspace; int state; float waves; int rest[4]; } Check;
 
 static int injected_status(const char *function) { return injected("FAKE_CUBLASLT_FAIL", function); }
 
 size_t cublasLtGetVersion(void) {
     const char *version = getenv("FAKE_CUBLASLT_VERSION");
-    return version ? strtoul(version, NULL, 10) : 130800;
+    return version ? strtoul(version, NULL, 10) : 130200;
 }
 
 int cublasLtCreate(void **handle) {
@@ -31,65 +39,75 @@ int cublasLtMatmulDescCreate(void **made, int compute, int scale) {
     return scale != 0;
 }
 
-int cublasLtMatmulDescSetAttribute(void *description, int attribute, const void *value, size_t bytes) {
-    if (bytes != 4 || attribute < 3 || attribute > 4) return 7;
-    memcpy(&((Description *)description)->operations[attribute - 3], value, 4);
+int cublasLtMatmulDescSetAttribute(void *made, int attribute, const void *value, size_t bytes) {
+    Description *description = made;
+    if (attribute == 25 && bytes == 1) memcpy(&description->fast, value, 1);
+    else if (attribute == 7 && bytes == 4) memcpy(&description->epilogue, value, 4);
+    else if ((attribute == 3 || attribute == 4) && bytes == 4)
+        memcpy(&description->operations[attribute - 3], value, 4);
+    else return INVALID;
     return 0;
 }
 
 int cublasLtMatrixLayoutCreate(void **made, int type, uint64_t rows, uint64_t columns, int64_t leading) {
     Layout *layout = calloc(1, sizeof *layout);
     layout->type = type, layout->rows = rows, layout->columns = columns, layout->leading = leading;
-    *made = layout;
+    layout->batch = 1, *made = layout;
     return 0;
 }
 
-int cublasLtMatmulPreferenceCreate(void **made) {
-    Preference *preference = calloc(1, sizeof *preference);
-    preference->reduction = 7, *made = preference;  /* all schemes */
+int cublasLtMatrixLayoutSetAttribute(void *made, int attribute, const void *value, size_t bytes) {
+    Layout *layout = made;
+    if (attribute == 5 && bytes == 4) memcpy(&layout->batch, value, 4);
+    else if (attribute == 6 && bytes == 8) memcpy(&layout->stride, value, 8);
+    else return INVALID;
     return 0;
 }
 
-int cublasLtMatmulPreferenceDestroy(void *preference) { free(preference); return 0; }
-
-int cublasLtMatmulPreferenceSetAttribute(void *made, int attribute, const void *value, size_t bytes) {
-    Preference *preference = made;
-    if (attribute == 1 && bytes == 8) memcpy(&preference->workspace, value, 8);
-    else if (attribute == 3 && bytes == 4) memcpy(&preference->reduction, value, 4);
-    else if (attribute >= 5 && attribute <= 8 && bytes == 4)
-        memcpy(&preference->alignment[attribute - 5], value, 4);
-    else return 7;
-    return 0;
+int cublasLtMatmulAlgoInit(void *handle, int compute, int scale, int a, int b, int c, int d, int id,
+                           Algorithm *algorithm) {
+    if (!handle || !compute || scale != 0 || a != b || c != d) return INVALID;
+    memset(algorithm, 0, sizeof *algorithm);
+    algorithm->words[0] = (int16_t)id;
+    return injected_status("cublasLtMatmulAlgoInit");
 }
 
-int cublasLtMatmulAlgoGetHeuristic(void *handle, void *description, void *a, void *b, void *c, void *d,
-                                   void *preference, int wanted, Heuristic *result, int *count) {
-    const Preference *limits = preference;
-    int status = injected_status("cublasLtMatmulAlgoGetHeuristic");
-    if (!handle || !description || !a || !b || c != d || wanted != 1) return 7;
-    fprintf(stderr, "heuristic %llu %u %u %u %u %u\n", (unsigned long long)limits->workspace,
-            limits->alignment[0], limits->alignment[1], limits->alignment[2], limits->alignment[3],
-            limits->reduction);
-    memset(result, 0, sizeof *result);
-    result->algorithm[0] = 42;
-    *count = status != 99;
-    return status == 99 ? 0 : status;
+int cublasLtMatmulAlgoConfigSetAttribute(Algorithm *algorithm, int attribute, const void *value,
+                                         size_t bytes) {
+    if (attribute < 1 || attribute > SETTINGS || bytes != (attribute < 7 ? 4 : 2)) return INVALID;
+    memcpy(&algorithm->words[attribute], value, 2);
+    return injected_status("cublasLtMatmulAlgoConfigSetAttribute");
+}
+
+int cublasLtMatmulAlgoCheck(void *handle, void *description, void *a, void *b, void *c, void *d,
+                            const Algorithm *algorithm, Check *check) {
+    int i;
+    if (!handle || !description || !a || !b || c != d) return INVALID;
+    fprintf(stderr, "check %d:", algorithm->words[0]);
+    for (i = 1; i <= SETTINGS; ++i) fprintf(stderr, "%s%d", i > 1 ? "," : "", algorithm->words[i]);
+    fprintf(stderr, "\n");
+    memset(check, 0, sizeof *check);
+    check->workspace = 4096 * (size_t)(algorithm->words[SPLIT] - 1);
+    return injected_status("cublasLtMatmulAlgoCheck");
 }
 
 int cublasLtMatmul(void *handle, void *made, const void *alpha, const void *a, void *of_a,
                    const void *b, void *of_b, const void *beta, const void *c, void *of_c, void *d,
-                   void *of_d, const uint64_t *algorithm, void *workspace, size_t bytes, void *stream) {
+                   void *of_d, const Algorithm *algorithm, void *workspace, size_t bytes, void *stream) {
     const Description *description = made;
     const Layout *layouts[3];
     int i, status = injected_status("cublasLtMatmul");
-    if (!handle || c != d || of_c != of_d || *algorithm != 42) return 7;
+    if (!handle || c != d || of_c != of_d || (bytes && !workspace)) return INVALID;
     if (status) return status;
     layouts[0] = of_a, layouts[1] = of_b, layouts[2] = of_c;
-    fprintf(stderr, "lt %d %d %d", description->compute, description->operations[0], description->operations[1]);
-    for (i = 0; i < 3; ++i)
-        fprintf(stderr, " %d:%llux%llu:%lld", layouts[i]->type, layouts[i]->rows, layouts[i]->columns,
-                layouts[i]->leading);
-    fprintf(stderr, " %p %p %p %g %g %p %zu %p\n", a, b, d, *(const float *)alpha, *(const float *)beta,
-            workspace, bytes, stream);
+    fprintf(stderr, "lt %d %d %d %d", description->compute, description->operations[0],
+            description->operations[1], description->epilogue);
+    for (i = 0; i < 3; ++i) {
+        const Layout *layout = layouts[i];
+        fprintf(stderr, " %d:%llux%llu:%lld", layout->type, layout->rows, layout->columns, layout->leading);
+        if (layout->batch > 1) fprintf(stderr, ":%dx%lld", layout->batch, layout->stride);
+    }
+    fprintf(stderr, " %p %p %p %g %g %d %zu %p %p\n", a, b, d, *(const float *)alpha, *(const float *)beta,
+            algorithm->words[0], bytes, bytes ? workspace : NULL, stream);
     return 0;
 }

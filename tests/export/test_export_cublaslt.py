@@ -1,7 +1,8 @@
-"""Exports that let cuBLASLt compute what it was measured to be faster on, on a fake cuBLASLt."""
+"""Exports that call the recorded algorithms of cuBLASLt, on a fake cuBLASLt."""
 
 from __future__ import annotations
 
+import json
 import shutil
 import subprocess
 from dataclasses import replace
@@ -24,13 +25,20 @@ from support.exported_library import (
     fake_driver,
 )
 from support.paths import TESTS
-from support.sample_records import H100
+from support.sample_records import H100, entry, record
 
+from autotune.cuda import cublaslt as installed
 from autotune.device import Device
-from autotune.export import ExportedLibrary, gather, write_library
+from autotune.export import ExportedLibrary, gather, write, write_library
+from autotune.export.library import RecordedAlgorithm, fastest_algorithm
 from autotune.families.config import Config
+from autotune.families.cublaslt import config_of
+from autotune.families.plan import Algorithm, LibraryCall
 from autotune.lookup.answer import Answer
+from autotune.measure.measurement import Measurement
+from autotune.measure.objective import ObjectiveText, objective_named
 from autotune.problem import Problem
+from autotune.records import Store
 
 NAIVE = Config.of("naive", {"mapping": "coalesced", "block": 16})
 OWN = Problem(64, 48, 40)
@@ -38,22 +46,25 @@ FASTER = Problem(64, 48, 40, layout="nt")
 MIXED = Problem(4096, 4096, 4096, "bf16", output="f32")
 BIASED = Problem(64, 48, 40, epilogue="bias")
 BATCHED = Problem(64, 48, 40, batch=2)
-LT_BYTES = 32 << 20
-ALL_SCHEMES, NO_REDUCTION = 7, 0
-"""Masks of schemes of reduction (`cublasLtReductionScheme_t`): any, and none, without split-K."""
+ACTIVE = Problem(64, 48, 40, epilogue="relu")
+ALGORITHM = Algorithm(66, 20, 1, 0, 1, 0, 16, 3, 4)
+SPLIT = ALGORITHM._replace(split_k=3, reduction=2)
+SPLIT_BYTES = 8192
 
 
 def library_of(name: str = "lib") -> ExportedLibrary:
-    """A library of shapes that cuBLAS is faster on, all but the first."""
+    """A library of shapes that an algorithm of cuBLASLt is faster on, all but the first."""
     mapped = exported_library.tuned()[replace(MIXED, output="same")]
 
     def find(problem: Problem, device: Device) -> Answer:
-        config = mapped if problem == MIXED else NAIVE
-        answer = exported_library.answer_of(problem, device, config)
-        return replace(answer, vendor=problem != OWN)
+        return exported_library.answer_of(problem, device, mapped if problem == MIXED else NAIVE)
 
-    problems = [OWN, FASTER, MIXED, BIASED, BATCHED]
-    return gather(name, problems, [H100], find, exported_library.fake_build)
+    def algorithm(problem: Problem, _: Device) -> RecordedAlgorithm | None:
+        made = SPLIT if problem == MIXED else ALGORITHM
+        return None if problem == OWN else RecordedAlgorithm(LibraryCall(problem, made), "13.2.0")
+
+    problems, build = [OWN, FASTER, MIXED, BIASED, BATCHED, ACTIVE], exported_library.fake_build
+    return gather(name, problems, [H100], find, build, algorithm=algorithm)
 
 
 @pytest.fixture(scope="module")
@@ -70,43 +81,40 @@ def built(tmp_path_factory: pytest.TempPathFactory) -> Built:
     return Built(folder, folder / "caller", library)
 
 
-def test_faster_shape_runs_in_cublaslt(built: Built) -> None:
+def test_recorded_algorithm_runs(built: Built) -> None:
     outcome = built.call(Call(FASTER, alpha=0.5, beta=2.0))
     assert (outcome.status, outcome.launches) == (0, [])
-    heuristic, product = outcome.lines
-    assert heuristic == f"heuristic {LT_BYTES} 16 16 16 16 {ALL_SCHEMES}"
+    check, product = outcome.lines
+    assert check == "check 66:20,1,0,1,0,16,3,4"
     # C^T = op(B)^T op(A)^T by columns: B is stored 48 x 40, A 64 x 40, C 64 x 48.
     matrices = "0:40x48:40 0:40x64:40 0:48x64:48"
-    assert product == (
-        f"lt 68 1 0 {matrices} {B:#x} {A:#x} {C:#x} 0.5 2 {WORKSPACE:#x} {LT_BYTES} 0x7"
-    )
+    assert product == f"lt 68 1 0 1 {matrices} {B:#x} {A:#x} {C:#x} 0.5 2 66 0 (nil) 0x7"
 
 
-@pytest.mark.parametrize(
-    ("version", "schemes"),
-    [
-        (120601, ALL_SCHEMES),
-        (120603, NO_REDUCTION),  # CUDA 12.6 Update 2
-        (120805, NO_REDUCTION),
-        (130101, NO_REDUCTION),
-        (130700, NO_REDUCTION),  # CUDA 13.4
-        (130800, ALL_SCHEMES),  # CUDA 13.4 Update 1
-    ],
-)
-def test_faulty_versions_get_no_split_k(built: Built, version: int, schemes: int) -> None:
-    outcome = built.call(Call(FASTER), FAKE_CUBLASLT_VERSION=str(version))
-    assert (outcome.status, outcome.launches) == (0, [])
-    assert outcome.lines[0] == f"heuristic {LT_BYTES} 16 16 16 16 {schemes}"
-
-
-def test_readme_names_the_shapes_of_cublaslt(built: Built) -> None:
-    text = (built.folder / "README.md").read_text()
-    assert f"is first asked about: `{FASTER}`, `{MIXED}`.\n" in text
-
-
-def test_types_follow_the_problem(built: Built) -> None:
+def test_algorithm_with_a_workspace_lies_behind_the_counters(built: Built) -> None:
     outcome = built.call(Call(MIXED))
-    assert outcome.lines[-1].startswith("lt 68 0 0 14:4096x4096:4096 14:4096x4096:4096 0:4096x4096")
+    behind = WORKSPACE + exported_library.counter_bytes(built.library)
+    types = "lt 68 0 0 1 14:4096x4096:4096 14:4096x4096:4096 0:4096x4096:4096"
+    assert outcome.lines[-1].startswith(types)
+    assert outcome.lines[-1].endswith(f" 66 {SPLIT_BYTES} {behind:#x} 0x7")
+
+
+def test_batches_and_activations_are_the_librarys(built: Built) -> None:
+    batched, active = built.call(Call(BATCHED)), built.call(Call(ACTIVE))
+    layouts = "0:48x40:48:2x1920 0:40x64:40:2x2560 0:48x64:48:2x3072"
+    assert batched.lines[-1].startswith(f"lt 68 0 0 1 {layouts} ")
+    assert active.lines[-1].startswith("lt 68 0 0 2 0:48x40:48 0:40x64:40 0:48x64:48 ")
+
+
+def test_readme_and_plans_name_the_shapes_of_cublaslt(built: Built) -> None:
+    text = (built.folder / "README.md").read_text()
+    shapes = (ACTIVE, FASTER, BATCHED, MIXED)
+    listed = ", ".join(f"`{problem}` (13.2.0)" for problem in sorted(shapes))
+    assert f"is first asked about: {listed}.\n" in text
+    assert f"| `{BIASED}` | {H100.name} | exact, cuBLASLt 13.2.0 was faster |" in text
+    products = json.loads((built.folder / "lib.json").read_text())["products"]
+    faster = {row["problem"]: row["cublaslt_faster"] for row in products}
+    assert (faster[str(OWN)], faster[str(BIASED)]) == (None, "13.2.0")
 
 
 @pytest.mark.parametrize(
@@ -114,7 +122,9 @@ def test_types_follow_the_problem(built: Built) -> None:
     [
         Call(OWN),
         Call(BIASED),
-        Call(BATCHED),
+        Call(BATCHED, strides=(4096, 0, 0)),
+        Call(BATCHED, strides=(exported_library.SHARED, 0, 0)),
+        Call(FASTER, dependent=True),
         Call(FASTER, leading=(44, 0, 0)),
         Call(FASTER, a=A + 4),
         Call(FASTER, alpha=0.0),
@@ -130,8 +140,11 @@ def test_other_calls_run_the_exported_kernels(built: Built, call: Call) -> None:
     "environment",
     [
         {"FAKE_CUBLASLT_FAIL": "cublasLtCreate=1"},
-        {"FAKE_CUBLASLT_FAIL": "cublasLtMatmulAlgoGetHeuristic=15"},
-        {"FAKE_CUBLASLT_FAIL": "cublasLtMatmulAlgoGetHeuristic=99"},
+        {"FAKE_CUBLASLT_FAIL": "cublasLtMatmulAlgoInit=15"},
+        {"FAKE_CUBLASLT_FAIL": "cublasLtMatmulAlgoConfigSetAttribute=7"},
+        {"FAKE_CUBLASLT_FAIL": "cublasLtMatmulAlgoCheck=15"},
+        {"FAKE_CUBLASLT_VERSION": "130201"},
+        {"FAKE_CUBLASLT_VERSION": "120805"},
         {"FAKE_CUBLASLT_FAIL": "cublasLtMatmul=13"},
     ],
 )
@@ -149,30 +162,46 @@ def test_missing_library_leaves_the_exported_kernel(built: Built, tmp_path: Path
     assert built.call(Call(FASTER), "size", LD_LIBRARY_PATH=str(tmp_path)).lines == ("bytes 0",)
 
 
-def test_heuristic_is_asked_once_for_a_shape(built: Built) -> None:
+def test_algorithm_is_made_once_for_a_shape(built: Built) -> None:
     _, outcomes = built.run([Call(FASTER).line()] * 3)
-    assert [outcome.count("heuristic") for outcome in outcomes] == [1, 0, 0]
+    assert [outcome.count("check") for outcome in outcomes] == [1, 0, 0]
     assert [outcome.count("lt") for outcome in outcomes] == [1, 1, 1]
 
 
 def test_choice_and_workspace_are_those_of_cublaslt(built: Built) -> None:
-    size, choice = built.call(Call(FASTER), "size"), built.call(Call(FASTER), "choose")
-    assert size.lines[-1] == f"bytes {LT_BYTES}"
-    assert choice.lines[-1] == f"choice 1 {LT_BYTES} 1 exact cublaslt;{H100.name}"
+    total = SPLIT_BYTES + exported_library.counter_bytes(built.library)
+    for problem, size in ((FASTER, 0), (MIXED, total)):
+        assert built.call(Call(problem), "size").lines[-1] == f"bytes {size}"
+        line = f"choice 1 {size} 1 exact cublaslt;{H100.name}"
+        assert built.call(Call(problem), "choose").lines[-1] == line
 
 
 @pytest.mark.parametrize(
     ("call", "message"),
     [
-        (Call(FASTER, workspace=0), "the product needs a workspace: see lib_workspace_size"),
-        (Call(FASTER, bytes=LT_BYTES - 1), "the workspace is smaller than lib_workspace_size"),
-        (Call(FASTER, workspace=WORKSPACE + 8), "the workspace is not at a multiple of 256 bytes"),
+        (Call(MIXED, workspace=0), "the product needs a workspace: see lib_workspace_size"),
+        (Call(MIXED, bytes=SPLIT_BYTES - 1), "the workspace is smaller than lib_workspace_size"),
+        (Call(MIXED, workspace=WORKSPACE + 8), "the workspace is not at a multiple of 256 bytes"),
         (Call(FASTER, a=0), "a pointer that has to be there is NULL"),
     ],
 )
 def test_bad_call_reaches_no_library(built: Built, call: Call, message: str) -> None:
     outcome = built.call(call)
     assert (outcome.message, outcome.launches, outcome.count("lt")) == (message, [], 0)
+
+
+@pytest.mark.parametrize(
+    ("objective", "expected"), [("hot", ALGORITHM), ("cold", None)], ids=["hot", "cold"]
+)
+def test_best_of_the_record_decides(objective: ObjectiveText, expected: Algorithm | None) -> None:
+    timed = ((config_of(ALGORITHM, 0), 9.0, 20.0), (NAIVE, 10.0, 15.0))
+    entries = [
+        replace(entry(16, hot), config=config, measurement=Measurement(hot, cold_us=cold))
+        for config, hot, cold in timed
+    ]
+    known = record(*entries, problem=OWN, source="cublaslt:13.2.0 naive:1")
+    found = fastest_algorithm(known, objective_named(objective))
+    assert found == (expected and (LibraryCall(OWN, expected), "13.2.0"))
 
 
 def test_library_compiles_as_cpp_without_warnings(built: Built, tmp_path: Path) -> None:
@@ -187,6 +216,23 @@ def test_export_names_cublaslt_only_where_asked(tmp_path: Path) -> None:
     alone = exported_library.library_of({OWN: NAIVE})
     write_library(alone, tmp_path / "alone", "c", cublaslt=True)
     assert "cublas" not in (tmp_path / "alone" / "lib.c").read_text()
+
+
+def test_record_of_another_version_is_exported(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The version that counts is that of the machine that runs the library."""
+    monkeypatch.setenv("AUTOTUNE_CACHE_DIR", str(tmp_path / "cache"))
+    monkeypatch.setattr(installed, "version", lambda: "13.1.0")
+    timed = (config_of(ALGORITHM, 0), 9.0), (NAIVE, 10.0)
+    entries = [replace(entry(16, time_us), config=config) for config, time_us in timed]
+    source = "cublaslt:13.2.0 naive:1"
+    Store(tmp_path / "cache").save(record(*entries, problem=OWN, source=source))
+    write([OWN], tmp_path / "out", devices=["h100"], cublaslt=True)
+    (product,) = json.loads((tmp_path / "out" / "gemm.json").read_text())["products"]
+    assert (product["config"], product["cublaslt_faster"]) == (str(NAIVE), "13.2.0")
+    row = "{130200, 68, 0, {0, 0}, {0, 0, 0}, 1, 0, 66, {20, 1, 0, 1, 0, 16, 3, 4}}"
+    assert row in (tmp_path / "out" / "gemm.c").read_text()
 
 
 @pytest.mark.parametrize("words", [["--format", "cubin"], ["--batch-invariant"]])

@@ -107,8 +107,12 @@ def exported(
         return exported_library.answer_of(problem, device, configs[problem])
 
     build = partial(compiler.compile, cache=programs)
-    library = gather("lib", list(configs), [device], find, build)
-    write_library(library, folder, "c")
+    return compiled(folder, gather("lib", list(configs), [device], find, build))
+
+
+def compiled(folder: Path, library: ExportedLibrary, *, cublaslt: bool = False) -> Built:
+    """Writes a library and builds it."""
+    write_library(library, folder, "c", cublaslt=cublaslt)
     shared = folder / "lib.so"
     flags = "-std=c11", "-O2", "-shared", "-fPIC"
     command: list[str | Path] = ["gcc", *flags, "-o", shared, folder / "lib.c"]

@@ -1,139 +1,157 @@
-/* cuBLASLt, for shapes that it was measured to be faster on. The first of them opens it; where it is
- * missing or refuses one, the exported kernel runs. Constants and structures of cublasLt.h. */
+/* cuBLASLt's algorithms, for shapes that one of them was measured to be the fastest on. The first of
+ * these shapes opens the library. Where it is missing, of another version or refuses the algorithm, the
+ * exported kernel runs. Constants and structures of cublasLt.h. */
 enum {
-    VENDOR_WORKSPACE = 32 << 20, VENDOR_ALIGNMENT = 16, R_32F = 0, R_16F = 2, R_16BF = 14,
-    COMPUTE_32F = 68, COMPUTE_32F_FAST_TF32 = 77, OPERATION_A = 3, OPERATION_B = 4,
-    MOST_WORKSPACE = 1, REDUCTION_SCHEMES = 3, LEAST_ALIGNMENT = 5
+    LT_ALIGNMENT = 16, LT_TRANSPOSED = 3, LT_EPILOGUE = 7, LT_FAST = 25, LT_BATCH = 5, LT_STRIDE = 6,
+    LT_SETTINGS = 8, LT_WIDE_SETTINGS = 6
 };
-
-/* Versions whose split-K kernels drop the tail of K on compute capabilities 9.0, 10.x and 11.x, as
- * cublasLtGetVersion states them: from 12.6.3 of CUDA 12.6 Update 2 on, and before 13.8.0 of CUDA
- * 13.4 Update 1 (NVIDIA's release notes of cuBLAS). There split-K is excluded: without a scheme of
- * reduction, each element is summed in one sequence. */
-enum { FAULTY_SPLIT_K = 120603, MENDED_SPLIT_K = 130800 };
-static const uint32_t NO_REDUCTION = 0;
-typedef struct { uint64_t algorithm[8]; size_t workspace; int state; float waves; int rest[4]; } Heuristic;
-#define VENDOR_FUNCTIONS(X) \
+typedef struct { uint64_t words[8]; } LtAlgorithm;
+typedef struct { LtAlgorithm algorithm; size_t workspace; int state; float waves; int rest[4]; } LtCheck;
+#define LT_FUNCTIONS(X) \
     X(cublasLtCreate, (void **)) \
     X(cublasLtMatmulDescCreate, (void **, int, int)) \
     X(cublasLtMatmulDescSetAttribute, (void *, int, const void *, size_t)) \
     X(cublasLtMatrixLayoutCreate, (void **, int, uint64_t, uint64_t, int64_t)) \
-    X(cublasLtMatmulPreferenceCreate, (void **)) \
-    X(cublasLtMatmulPreferenceSetAttribute, (void *, int, const void *, size_t)) \
-    X(cublasLtMatmulPreferenceDestroy, (void *)) \
-    X(cublasLtMatmulAlgoGetHeuristic, \
-      (void *, void *, void *, void *, void *, void *, void *, int, Heuristic *, int *)) \
+    X(cublasLtMatrixLayoutSetAttribute, (void *, int, const void *, size_t)) \
+    X(cublasLtMatmulAlgoInit, (void *, int, int, int, int, int, int, int, LtAlgorithm *)) \
+    X(cublasLtMatmulAlgoConfigSetAttribute, (LtAlgorithm *, int, const void *, size_t)) \
+    X(cublasLtMatmulAlgoCheck, \
+      (void *, void *, void *, void *, void *, void *, const LtAlgorithm *, LtCheck *)) \
     X(cublasLtMatmul, (void *, void *, const void *, const void *, void *, const void *, void *, \
-                       const void *, const void *, void *, void *, void *, const uint64_t *, void *, \
+                       const void *, const void *, void *, void *, void *, const LtAlgorithm *, void *, \
                        size_t, CUstream))
 #define MEMBER(name, arguments) int(*name) arguments;
-static struct { VENDOR_FUNCTIONS(MEMBER) size_t (*cublasLtGetVersion)(void); } vendor;
+static struct { LT_FUNCTIONS(MEMBER) size_t (*cublasLtGetVersion)(void); } lt;
 #undef MEMBER
 
-/* A shape on a GPU: 1 if cuBLASLt runs it, 2 if it does not, 0 if it was not asked yet. */
-typedef struct { int state; void *description, *layouts[3]; Heuristic best; } Vendor;
-static Vendor vendor_shapes[ORDINALS][VENDOR_COUNT];
-static void *vendor_handles[ORDINALS];
-static int vendor_state;  /* as of a shape, of the library */
+/* A recorded algorithm: the library's version and the product as the library is told of it, which
+ * computes C^T = op(B)^T op(A)^T, so that B comes first; then its number and its settings, from the
+ * attribute CUBLASLT_ALGO_CONFIG_TILE_ID = 1 on, the last two of 16 bits. */
+typedef struct {
+    size_t version;
+    int compute, factor, operations[2], types[3];
+    uint32_t epilogue;
+    int8_t fast;
+    int id;
+    uint32_t settings[LT_SETTINGS];
+} LtRecord;
+
+/* @ALGORITHMS@ */
+
+/* A shape on a GPU: 1 if cuBLASLt runs it, 2 if it does not, 0 if that is not known yet. */
+typedef struct { int state; void *description, *layouts[3]; LtCheck check; } LtShape;
+static LtShape lt_shapes[ORDINALS][LT_COUNT];
+static void *lt_handles[ORDINALS];
+static int lt_state;  /* as of a shape, of the library */
 
 /* Opens the library; the caller holds the lock. */
-static int open_vendor(void) {
+static int open_lt(void) {
     void *library, *symbol;
     int found;
-    if (vendor_state) return vendor_state;
+    if (lt_state) return lt_state;
     library = dlopen("libcublasLt.so.13", RTLD_NOW | RTLD_LOCAL);
     if (library == NULL) library = dlopen("libcublasLt.so.12", RTLD_NOW | RTLD_LOCAL);
     found = library != NULL;
 #define FIND(name, arguments)                      \
     symbol = found ? dlsym(library, #name) : NULL; \
     if (symbol == NULL) found = 0;                 \
-    else memcpy(&vendor.name, &symbol, sizeof symbol);
-    VENDOR_FUNCTIONS(FIND)
+    else memcpy(&lt.name, &symbol, sizeof symbol);
+    LT_FUNCTIONS(FIND)
     FIND(cublasLtGetVersion, )
 #undef FIND
-    return vendor_state = found ? 1 : 2;
+    return lt_state = found ? 1 : 2;
 }
 
-/* Whether the library's split-K kernels are wrong. */
-static int split_k_is_faulty(void) {
-    const size_t version = vendor.cublasLtGetVersion();
-    return FAULTY_SPLIT_K <= version && version < MENDED_SPLIT_K;
-}
-
-/* Asks the library's heuristic for a shape; the caller holds the lock. It has columns where the
- * product has rows, and computes C^T = op(B)^T op(A)^T. */
-static int ask_vendor(const gemm_product *p, const Given *given, int ordinal, Vendor *shape) {
-    const int operations[2] = {p->layout & 1, p->layout >> 1};
-    const int type = p->compute == GEMM_F16 ? R_16F : p->compute == GEMM_BF16 ? R_16BF : R_32F;
-    const uint32_t alignment = VENDOR_ALIGNMENT;
-    const uint64_t limit = VENDOR_WORKSPACE;
-    void **handle = &vendor_handles[ordinal], *preference;
-    int i, failed_calls, count = 0;
-    if (open_vendor() != 1 || (*handle == NULL && vendor.cublasLtCreate(handle))) return 2;
-    if (vendor.cublasLtMatmulDescCreate(
-            &shape->description, p->compute == GEMM_TF32 ? COMPUTE_32F_FAST_TF32 : COMPUTE_32F, R_32F) ||
-        vendor.cublasLtMatmulDescSetAttribute(shape->description, OPERATION_A, &operations[0], 4) ||
-        vendor.cublasLtMatmulDescSetAttribute(shape->description, OPERATION_B, &operations[1], 4))
+/* Describes a product and makes its recorded algorithm; the caller holds the lock. The library has
+ * columns where the product has rows. */
+static int made_lt(const Given *given, const LtRecord *record, int ordinal, LtShape *shape) {
+    static const int ORDER[3] = {1, 0, 2};
+    const int32_t batch = (int32_t)given->batch, *type = record->types;
+    void **handle = &lt_handles[ordinal], **layout = shape->layouts;
+    LtAlgorithm algorithm;
+    int i;
+    if (open_lt() != 1 || lt.cublasLtGetVersion() != record->version ||
+        (*handle == NULL && lt.cublasLtCreate(handle)) ||
+        lt.cublasLtMatmulDescCreate(&shape->description, record->compute, record->factor) ||
+        lt.cublasLtMatmulDescSetAttribute(shape->description, LT_EPILOGUE, &record->epilogue, 4) ||
+        lt.cublasLtMatmulDescSetAttribute(shape->description, LT_FAST, &record->fast, 1) ||
+        lt.cublasLtMatmulAlgoInit(*handle, record->compute, record->factor, type[0], type[1], type[2],
+                                  type[2], record->id, &algorithm))
         return 2;
-    for (i = 0; i < 3; ++i)
-        if (vendor.cublasLtMatrixLayoutCreate(&shape->layouts[i],
-                                              i == 2 && given->size[2] == 4 ? R_32F : type,
-                                              (uint64_t)given->columns[i], (uint64_t)given->rows[i],
-                                              given->columns[i]))
+    for (i = 0; i < 2; ++i)
+        if (lt.cublasLtMatmulDescSetAttribute(shape->description, LT_TRANSPOSED + i,
+                                              &record->operations[i], 4))
             return 2;
-    if (vendor.cublasLtMatmulPreferenceCreate(&preference)) return 2;
-    failed_calls = vendor.cublasLtMatmulPreferenceSetAttribute(preference, MOST_WORKSPACE, &limit, 8);
-    if (split_k_is_faulty())
-        failed_calls |= vendor.cublasLtMatmulPreferenceSetAttribute(preference, REDUCTION_SCHEMES,
-                                                                    &NO_REDUCTION, 4);
-    for (i = 0; i < 4; ++i)
-        failed_calls |= vendor.cublasLtMatmulPreferenceSetAttribute(preference, LEAST_ALIGNMENT + i,
-                                                                    &alignment, 4);
-    failed_calls |= vendor.cublasLtMatmulAlgoGetHeuristic(
-        *handle, shape->description, shape->layouts[1], shape->layouts[0], shape->layouts[2],
-        shape->layouts[2], preference, 1, &shape->best, &count);
-    vendor.cublasLtMatmulPreferenceDestroy(preference);
-    return failed_calls || count < 1 || shape->best.state ? 2 : 1;
+    for (i = 0; i < 3; ++i) {
+        const int at = ORDER[i];
+        const int64_t stride = given->words[STRIDES[at]];
+        if (lt.cublasLtMatrixLayoutCreate(&layout[i], type[i], (uint64_t)given->columns[at],
+                                          (uint64_t)given->rows[at], given->columns[at]) ||
+            lt.cublasLtMatrixLayoutSetAttribute(layout[i], LT_BATCH, &batch, 4) ||
+            lt.cublasLtMatrixLayoutSetAttribute(layout[i], LT_STRIDE, &stride, 8))
+            return 2;
+    }
+    for (i = 0; i < LT_SETTINGS; ++i) {
+        const uint32_t setting = record->settings[i];
+        const uint16_t narrow = (uint16_t)setting;
+        if (i < LT_WIDE_SETTINGS
+                ? lt.cublasLtMatmulAlgoConfigSetAttribute(&algorithm, 1 + i, &setting, sizeof setting)
+                : lt.cublasLtMatmulAlgoConfigSetAttribute(&algorithm, 1 + i, &narrow, sizeof narrow))
+            return 2;
+    }
+    if (lt.cublasLtMatmulAlgoCheck(*handle, shape->description, layout[0], layout[1], layout[2],
+                                   layout[2], &algorithm, &shape->check))
+        return 2;
+    shape->check.algorithm = algorithm;
+    return 1;
 }
 
 /* The shape of a plan that cuBLASLt computes on this GPU; NULL if the exported kernel does. */
-static const Vendor *vendor_of(const gemm_product *p, const Given *given, const Plan *plan,
+static const LtShape *lt_shape(const gemm_product *p, const Given *given, const Plan *plan,
                                const Card *card, int ordinal) {
-    int i, mode = CAPTURE_RELAXED, number = plan->m ? VENDOR_SHAPES[plan - PLANS] : -1;
-    Vendor *shape;
+    int i, mode = CAPTURE_RELAXED, number = plan->m ? LT_NUMBERS[plan - PLANS] : -1;
+    LtShape *shape;
     /* With an alpha of 0, A and B must not count, not even NaN; cuBLASLt does not promise that. */
-    if (number < 0 || card->ptx || p->alpha == 0) return NULL;
-    for (i = 0; i < 3; ++i)
-        if (given->words[LEADING[i]] != given->columns[i] ||
-            (uint64_t)given->words[MATRICES[i]] % VENDOR_ALIGNMENT)
+    if (number < 0 || card->ptx || p->dependent || p->alpha == 0) return NULL;
+    for (i = 0; i < 3; ++i) {
+        int64_t dense = given->batch == 1 ? 0 : given->rows[i] * given->columns[i];
+        if (given->words[LEADING[i]] != given->columns[i] || given->words[STRIDES[i]] != dense ||
+            (uint64_t)given->words[MATRICES[i]] % LT_ALIGNMENT)
             return NULL;
-    shape = &vendor_shapes[ordinal][number];
+    }
+    shape = &lt_shapes[ordinal][number];
     if (!__atomic_load_n(&shape->state, __ATOMIC_ACQUIRE)) {
         if (driver.cuThreadExchangeStreamCaptureMode(&mode)) return NULL;
         pthread_mutex_lock(&lock);
         if (!shape->state)
-            __atomic_store_n(&shape->state, ask_vendor(p, given, ordinal, shape), __ATOMIC_RELEASE);
+            __atomic_store_n(&shape->state, made_lt(given, &LT_RECORDS[number], ordinal, shape),
+                             __ATOMIC_RELEASE);
         pthread_mutex_unlock(&lock);
         driver.cuThreadExchangeStreamCaptureMode(&mode);
     }
     return __atomic_load_n(&shape->state, __ATOMIC_ACQUIRE) == 1 ? shape : NULL;
 }
 
-/* Bytes behind the counters. */
-static size_t vendor_workspace(const Plan *plan) {
-    return plan->workspace > VENDOR_WORKSPACE ? plan->workspace : (size_t)VENDOR_WORKSPACE;
+/* Bytes of workspace that serve both the algorithm and the exported kernel, counters included. */
+static size_t lt_needed(const LtShape *shape, const Plan *plan) {
+    size_t bytes = shape->check.workspace ? counter_bytes() + shape->check.workspace : 0;
+    return bytes > needed(plan) ? bytes : needed(plan);
 }
 
 /* Enqueues a shape; -1 if the library refuses, before anything is launched. */
-static int vendor_launched(const Vendor *shape, const gemm_product *p, int ordinal, void *workspace,
-                           size_t bytes, CUstream stream) {
-    if (workspace == NULL) return GEMM_WORKSPACE_NULL;
-    if ((uintptr_t)workspace % WORKSPACE_ALIGNMENT) return GEMM_WORKSPACE_MISALIGNED;
-    if (bytes < counter_bytes() + VENDOR_WORKSPACE) return GEMM_WORKSPACE_SMALL;
-    return vendor.cublasLtMatmul(vendor_handles[ordinal], shape->description, &p->alpha, p->b,
-                                 shape->layouts[1], p->a, shape->layouts[0], &p->beta, p->c,
-                                 shape->layouts[2], p->c, shape->layouts[2], shape->best.algorithm,
-                                 (char *)workspace + counter_bytes(), VENDOR_WORKSPACE, stream)
+static int lt_launched(const LtShape *shape, const gemm_product *p, const Plan *plan, int ordinal,
+                       void *workspace, size_t bytes, CUstream stream) {
+    const size_t wanted = lt_needed(shape, plan);
+    if (wanted) {
+        if (workspace == NULL) return GEMM_WORKSPACE_NULL;
+        if ((uintptr_t)workspace % WORKSPACE_ALIGNMENT) return GEMM_WORKSPACE_MISALIGNED;
+        if (bytes < wanted) return GEMM_WORKSPACE_SMALL;
+    }
+    return lt.cublasLtMatmul(lt_handles[ordinal], shape->description, &p->alpha, p->b, shape->layouts[0],
+                             p->a, shape->layouts[1], &p->beta, p->c, shape->layouts[2], p->c,
+                             shape->layouts[2], &shape->check.algorithm,
+                             wanted ? (char *)workspace + counter_bytes() : NULL, shape->check.workspace,
+                             stream)
                ? -1
                : GEMM_OK;
 }

@@ -342,7 +342,7 @@ static int loaded_all(const Plan *plan, const Card *card, int ordinal) {
     return ensure(numbers, plan->count, ordinal);
 }
 
-/* @VENDOR@ */
+/* @LIBRARY@ */
 
 static int encode(const Map *map, const Given *given, void *to) {
     const uint32_t box[3] = {map->box[0], map->box[1], 1}, steps[3] = {1, 1, 1};
@@ -439,7 +439,7 @@ int gemm_workspace_size(const gemm_product *product, size_t *bytes) {
     if (bytes == NULL) return GEMM_NULL;
     if ((status = prepared(product, 1, &given, &plan, &ordinal, &card)) != 0) return status;
     *bytes = needed(plan);
-    /* @VENDOR_SIZE@ */
+    /* @LIBRARY_SIZE@ */
     return GEMM_OK;
 }
 
@@ -462,7 +462,7 @@ int gemm_matmul(const gemm_product *product, void *workspace, size_t bytes, CUst
     const Card *card;
     int i, ordinal, status = prepared(product, 0, &given, &plan, &ordinal, &card);
     if (status) return status;
-    /* @VENDOR_RUN@ */
+    /* @LIBRARY_RUN@ */
     if (needed(plan)) {
         if (workspace == NULL) return GEMM_WORKSPACE_NULL;
         if ((uintptr_t)workspace % WORKSPACE_ALIGNMENT) return GEMM_WORKSPACE_MISALIGNED;
@@ -503,7 +503,7 @@ int gemm_choose(const gemm_product *product, gemm_choice *choice) {
     choice->launches = plan->count;
     choice->workspace = needed(plan);
     choice->ptx = card->ptx;
-    /* @VENDOR_CHOICE@ */
+    /* @LIBRARY_CHOICE@ */
     return GEMM_OK;
 }
 

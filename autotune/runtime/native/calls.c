@@ -78,6 +78,8 @@ typedef struct {
     Array arrays[ARRAYS];
 } Key;
 
+/* A call without blocks is one of cublasLtMatmul: `kernel` is the function, `parameters` has the words
+ * that are its arguments but the stream, which comes last. */
 typedef struct {
     Key key;
     int32_t ordinal;
@@ -85,6 +87,9 @@ typedef struct {
     void *kernel; /* NULL: Python enqueues the call */
     void **parameters;
 } Entry;
+
+typedef int (*Matmul)(void *, void *, void *, void *, void *, void *, void *, void *, void *, void *,
+                      void *, void *, void *, void *, size_t, void *);
 
 typedef struct {
     Functions functions;
@@ -256,6 +261,17 @@ int autotune_keep(Table *table, void *const *objects, int32_t count, uint64_t ta
     return number;
 }
 
+static int launch(const Table *table, const Entry *entry, const Configuration *configuration)
+{
+    void *const *p = entry->parameters;
+    Matmul matmul;
+    if (configuration->grid[0])
+        return table->functions.launch(configuration, entry->kernel, entry->parameters, NULL);
+    memcpy(&matmul, &entry->kernel, sizeof matmul);
+    return matmul(p[0], p[1], p[2], p[3], p[4], p[5], p[6], p[7], p[8], p[9], p[10], p[11], p[12], p[13],
+                  (size_t)(uintptr_t)p[14], configuration->stream);
+}
+
 static void *answer(void *object)
 {
     python.hold(object);
@@ -264,8 +280,8 @@ static void *answer(void *object)
 
 /* A METH_FASTCALL function for Python. Its arguments are the arrays of a call, A first, and its tag;
  * `self` is the address of the table. Returns True if the call was launched, None if it is unknown,
- * the number of an entry that Python has to enqueue, or the negated status with which the driver
- * refused it. */
+ * the number of an entry that Python has to enqueue, as it reports what cuBLASLt refuses, or the
+ * negated status with which the driver refused a launch. */
 void *autotune_call(void *self, void *const *objects, intptr_t words)
 {
     Table *table = python.as_pointer(self);
@@ -286,8 +302,10 @@ void *autotune_call(void *self, void *const *objects, intptr_t words)
         return python.from_long(number);
     table->in_flight++;
     void *state = python.release_interpreter();
-    int status = table->functions.launch(&configuration, entry->kernel, entry->parameters, NULL);
+    int status = launch(table, entry, &configuration);
     python.take_interpreter(state);
     table->in_flight--;
-    return status ? python.from_long(-(long)status) : answer(python.launched);
+    if (status)
+        return python.from_long(configuration.grid[0] ? -(long)status : number);
+    return answer(python.launched);
 }
