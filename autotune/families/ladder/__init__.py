@@ -97,9 +97,7 @@ class Rung:
         return device.sms // self.cluster * self.cluster if self.persistent else 0
 
 
-_Plain = partial(
-    Rung, compute="f32", tile=(32, 32, 32), threads=(32, 32), registers=32, edges=True
-)
+_Plain = partial(Rung, compute="f32", tile=(32, 32, 32), threads=(32, 32), registers=32, edges=True)
 _Block = partial(
     Rung, compute="f32", tile=(128, 128, 8), threads=(256, 1), shared=8192, static=True
 )
@@ -431,6 +429,8 @@ LADDER = Family(
     launch_plan=_plan,
     summation=ParameterFunction(sequential),
     summation_order=ParameterFunction(unordered),
+    tensor_cores=True,
+    for_reading=True,
 )
 
 FAMILIES = (LADDER,)
