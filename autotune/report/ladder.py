@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from difflib import unified_diff
 
 from rich.console import Group, RenderableType
 from rich.text import Text
 
-from autotune import settings
-from autotune.errors import UsageError
+from autotune import roofline, settings
+from autotune.device import Device
+from autotune.errors import NotFoundError, UsageError
 from autotune.families.ladder import LAYOUTS, RUNGS, Rung
 from autotune.report import cell
 from autotune.report.tables import FittedTable
-from autotune.tuning.ladder import Ladder, RungTime
+from autotune.tuning.ladder import STALLS, Ladder, RungTime
 
 NOTE = (
     "FLOP/B: operations for each byte that a block loads (without tiles: a thread). Bounds in "
@@ -21,6 +22,13 @@ NOTE = (
     "matrix once, at most the peak (matrix). Caches that serve several blocks lift a kernel above "
     "the first bound; nothing lifts it above the second. `autotune ladder --show N` prints a rung."
 )
+
+WHY = (
+    "Little's law: instructions issued a cycle = warps / cycles that a warp takes for one. The lines "
+    "below divide these cycles by what the warp waits for."
+)
+COUNTED_SIDE = 4096
+"""Side of the matrices at which counters are recorded."""
 
 SHORT = {" and ": ", ", "registers": "regs", "shared memory": "smem"}
 """Limiters in a narrow column."""
@@ -80,7 +88,62 @@ def explained(rung: Rung) -> str:
     return "\n".join(parts)
 
 
-def _cells(rung: RungTime) -> tuple[str, ...]:
+def why(rung: Rung, counters: Mapping[str, Mapping[str, float]], device: Device) -> RenderableType:
+    """What a rung removed, by its counters at 4096 cubed beside those of the rung before.
+
+    Args:
+        rung: the rung.
+        counters: the counters of each rung, as `tuning.ladder.counters` gives them.
+        device: the device on which they were read.
+
+    Raises:
+        NotFoundError: if there are none of the rung.
+    """
+    if str(rung.number) not in counters:
+        raise NotFoundError(f"no counters of rung {rung.number} are recorded")
+    shown = [rung]
+    if rung.number > 1 and str(rung.number - 1) in counters:
+        shown.insert(0, RUNGS[rung.number - 2])
+    table = FittedTable()
+    table.add("at 4096 cubed", kind="text")
+    table.add(*(row.name for row in shown))
+    columns = [dict(_counted(counters[str(row.number)], row, device)) for row in shown]
+    for name in dict.fromkeys(name for column in columns for name in column):
+        table.add_row(name, *(column.get(name, "") for column in columns))
+    title = Text(f"{rung.name}: {rung.change}", style="bold")
+    if rung.removed:
+        title.append(f"\nRemoved: {rung.removed}.")
+    return Group(title, table, Text(WHY, style="dim"))
+
+
+def _counted(
+    counted: Mapping[str, float], rung: Rung, device: Device
+) -> Iterator[tuple[str, str]]:
+    """The rows of a rung's column."""
+    flops = 2.0 * COUNTED_SIDE**3
+    speed = flops / counted["time_ns"] * 1e9
+    intensity = flops / counted["dram_bytes"]
+    yield "TFLOP/s under the profiler", f"{speed / 1e12:.1f}"
+    yield "FLOP per byte of device memory", f"{intensity:,.0f}"
+    roof = roofline.attainable(device, intensity, rung.compute)
+    yield "roofline at that, TFLOP/s", f"{roof / 1e12:,.1f}"
+    yield "device memory, GB", f"{counted['dram_bytes'] / 1e9:.2f}"
+    yield "L2 to SMs, GB", f"{counted['l2_bytes'] / 1e9:.2f}"
+    if counted["load_requests"]:
+        sectors = counted["load_sectors"] / counted["load_requests"]
+        yield "sectors a global load", f"{sectors:.1f}"
+    yield "shared memory, million cycles", f"{counted['shared_cycles'] / 1e6:,.1f}"
+    yield "  of them bank conflicts", f"{counted['bank_conflicts'] / 1e6:,.1f}"
+    yield "instructions, million", f"{counted['instructions'] / 1e6:,.0f}"
+    cycles = counted["warps"] / counted["issued"]
+    yield "warps a scheduler", f"{counted['warps']:.2f}"
+    yield "  cycles a warp's instruction", f"{cycles:.1f}"
+    yield "  issued a cycle (Little)", f"{counted['issued']:.2f}"
+    for name, text in STALLS.items():
+        yield f"  of the cycles for {text}", f"{counted[name]:.2f}"
+
+
+def _cells(def _cells(rung: RungTime) -> tuple[str, ...]:
     return (
         _tflops(rung.gflops),
         cell(rung.cublas_share, "{:.1%}"),

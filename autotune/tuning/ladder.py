@@ -34,6 +34,35 @@ TUNED = {"f32": ("simt",), "bf16": ("wgmma", "mma")}
 """The families of the tuned kernel of each precision; the first that the device runs."""
 VENDOR = "cuBLAS"
 
+COUNTERS = {
+    "time_ns": "gpu__time_duration.sum",
+    "instructions": "smsp__inst_executed.sum",
+    "issued": "smsp__issue_active.avg.per_cycle_active",
+    "warps": "smsp__warps_active.avg.per_cycle_active",
+    "load_requests": "l1tex__t_requests_pipe_lsu_mem_global_op_ld.sum",
+    "load_sectors": "l1tex__t_sectors_pipe_lsu_mem_global_op_ld.sum",
+    "shared_cycles": "l1tex__data_pipe_lsu_wavefronts_mem_shared.sum",
+    "bank_conflicts": "l1tex__data_bank_conflicts_pipe_lsu_mem_shared.sum",
+    "l2_bytes": "l1tex__m_xbar2l1tex_read_bytes.sum",
+    "dram_bytes": "dram__bytes.sum",
+}
+"""The counters of a rung, with their names in Nsight Compute: times in nanoseconds; instructions
+issued a cycle by a scheduler, and its resident warps; sectors of 32 bytes; cycles of the path to
+shared memory, and those lost to bank conflicts; bytes from L2 to the SMs, and of device memory."""
+STALLS = {
+    "long_scoreboard": "global memory",
+    "lg_throttle": "the queue of loads from global memory",
+    "short_scoreboard": "shared memory",
+    "mio_throttle": "the queue of shared memory",
+    "barrier": "a barrier",
+    "gmma": "tensor cores",
+    "math_pipe_throttle": "a busy arithmetic unit",
+    "dispatch_stall": "register banks",
+    "wait": "a fixed latency",
+    "not_selected": "another warp's turn",
+}
+"""What warps wait for, by the name of the stall in Nsight Compute."""
+
 
 @dataclass(frozen=True)
 class RungTime:
@@ -220,6 +249,22 @@ def load(name: str, n: int, root: Path = recording.ROOT) -> Ladder:
     except (ValueError, msgspec.DecodeError) as error:
         raise AutotuneError(f"{path}: not a recorded ladder: {error}") from error
     return replace(recorded, evidence="replayed")
+
+
+def counters(name: str, n: int, root: Path = recording.ROOT) -> Mapping[str, Mapping[str, float]]:
+    """The recorded counters of each rung, by its number: those of `COUNTERS`, and for each of
+    `STALLS` the warps that wait for it at each instruction issued.
+
+    Raises:
+        NotFoundError: if none are recorded on the device at that size.
+    """
+    path = root / name / f"counters-{n}.json"
+    if not path.is_file():
+        raise NotFoundError(f"no counters of {n} are recorded on {name}")
+    content: Mapping[str, Mapping[str, Mapping[str, float]]] = msgspec.json.decode(
+        path.read_bytes()
+    )
+    return content["counters"]
 
 
 _FILES = "*/ladder-*.json"

@@ -27,7 +27,7 @@ __global__ void __launch_bounds__(THREADS, 2)
         BFloat* __restrict__ c, long long ldc, int m, int n, int k, float alpha, float beta) {
     extern __shared__ __align__(1024) char stages[];  // each a tile of A and one of B
     Barrier* full = reinterpret_cast<Barrier*>(stages + STAGES * STAGE);
-    const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
+    const int warp = warp_uniform(threadIdx.x / 32), lane = threadIdx.x % 32;
     const int first_row = blockIdx.x * BM, first_column = blockIdx.y * BN;
     if (threadIdx.x == 0) {
         for (int stage = 0; stage < STAGES; ++stage) barrier_init(full + stage, 1);
@@ -37,7 +37,7 @@ __global__ void __launch_bounds__(THREADS, 2)
 
     const int tiles = summed(k / BK, alpha);  // 0 if alpha is 0: A and B are not read then
     const auto copy = [&](int tile) {
-        if (tile >= tiles || threadIdx.x > 0) return;
+        if (tile >= tiles || warp > 0 || !elected()) return;
         const int stage = tile % STAGES;
         char* a_tile = stages + stage * STAGE;
         barrier_expect(full + stage, STAGE);
