@@ -24,8 +24,8 @@ NOTE = (
 )
 
 WHY = (
-    "Little's law: instructions issued a cycle = warps / cycles that a warp takes for one. The lines "
-    "below divide these cycles by what the warp waits for."
+    "Little's law: instructions issued a cycle = warps / cycles that a warp takes for one. The "
+    "lines below it divide these cycles by what the warp waits for."
 )
 COUNTED_SIDE = 4096
 """Side of the matrices at which counters are recorded."""
@@ -116,9 +116,7 @@ def why(rung: Rung, counters: Mapping[str, Mapping[str, float]], device: Device)
     return Group(title, table, Text(WHY, style="dim"))
 
 
-def _counted(
-    counted: Mapping[str, float], rung: Rung, device: Device
-) -> Iterator[tuple[str, str]]:
+def _counted(counted: Mapping[str, float], rung: Rung, device: Device) -> Iterator[tuple[str, str]]:
     """The rows of a rung's column."""
     flops = 2.0 * COUNTED_SIDE**3
     speed = flops / counted["time_ns"] * 1e9
@@ -143,7 +141,7 @@ def _counted(
         yield f"  of the cycles for {text}", f"{counted[name]:.2f}"
 
 
-def _cells(def _cells(rung: RungTime) -> tuple[str, ...]:
+def _cells(rung: RungTime) -> tuple[str, ...]:
     return (
         _tflops(rung.gflops),
         cell(rung.cublas_share, "{:.1%}"),

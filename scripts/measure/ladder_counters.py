@@ -2,8 +2,8 @@
 
     python scripts/measure/ladder_counters.py autotune/data/recordings/h100/counters-4096.json
 
-needs a GPU, `ncu` and the right to read counters. It starts itself under `ncu`, which runs each rung
-once at 4096 x 4096 x 4096. `autotune ladder --why N` prints what it wrote.
+needs a GPU, `ncu` and the right to read counters. It starts itself under `ncu`, which runs each
+rung once at 4096 x 4096 x 4096. `autotune ladder --why N` prints what it wrote.
 """
 
 from __future__ import annotations
