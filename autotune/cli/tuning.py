@@ -331,8 +331,21 @@ def _rejected(tuned: Record, shown: Shown, family: str) -> Mapping[str, int]:
     metavar="RUNG",
     help="Print the source of a rung and the diff from the one before.",
 )
+@click.option(
+    "--why",
+    type=int,
+    metavar="RUNG",
+    help="Print what a rung removed, by the counters of an H100.",
+)
 @json_option
-def ladder(n: int, device: str | None, tune: bool | None, shown: int | None, json: bool) -> None:
+def ladder(
+    n: int,
+    device: str | None,
+    tune: bool | None,
+    shown: int | None,
+    why: int | None,
+    json: bool,
+) -> None:
     """Climb from the naive kernel to tensor cores, beside the tuned kernels and cuBLAS.
 
     Each rung is a kernel of its own that changes one thing. Without a GPU and without --device it
@@ -344,12 +357,14 @@ def ladder(n: int, device: str | None, tune: bool | None, shown: int | None, jso
 
     if shown is not None:
         rung = ladder.numbered(shown)
-        if json:
-            show_json(
-                {**asdict(rung), "source": ladder.source(rung), "diff": ladder.difference(rung)}
-            )
-        else:
-            click.echo(ladder.explained(rung))
+        parts = {"source": ladder.source(rung), "diff": ladder.difference(rung)}
+        show_json({**asdict(rung), **parts}) if json else click.echo(ladder.explained(rung))
+        return
+    if why is not None:
+        from autotune.tuning.ladder import counters
+
+        rung, counted = ladder.numbered(why), counters()
+        show_json(counted.get(why)) if json else show(ladder.why(rung, counted))
         return
     from autotune.api.ladder import ladder as climb
 

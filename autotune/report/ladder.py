@@ -8,13 +8,21 @@ from difflib import unified_diff
 from rich.console import Group, RenderableType
 from rich.text import Text
 
+from autotune import device as catalogue
 from autotune import roofline, settings
 from autotune.device import Device
 from autotune.errors import NotFoundError, UsageError
 from autotune.families.ladder import LAYOUTS, RUNGS, Rung
 from autotune.report import cell
 from autotune.report.tables import FittedTable
-from autotune.tuning.ladder import STALLS, Ladder, RungTime
+from autotune.tuning.ladder import (
+    COUNTED_ON,
+    COUNTED_SIDE,
+    STALLS,
+    Counted,
+    Ladder,
+    RungTime,
+)
 
 NOTE = (
     "FLOP/B: operations for each byte that a block loads (without tiles: a thread). Bounds in "
@@ -24,12 +32,9 @@ NOTE = (
 )
 
 WHY = (
-    "Little's law: instructions issued a cycle = warps / cycles that a warp takes for one. The "
-    "lines below it divide these cycles by what the warp waits for."
+    "Little's law: instructions issued a cycle = resident warps / cycles that a warp takes for each "
+    "of its instructions. The last lines divide these cycles by what the warp waits for."
 )
-COUNTED_SIDE = 4096
-"""Side of the matrices at which counters are recorded."""
-
 SHORT = {" and ": ", ", "registers": "regs", "shared memory": "smem"}
 """Limiters in a narrow column."""
 
@@ -74,8 +79,8 @@ def difference(rung: Rung) -> str:
     before = RUNGS[rung.number - 2] if rung.number > 1 else rung
     if before.compute != rung.compute:
         return ""
-    lines = (source(row).splitlines(keepends=True) for row in (before, rung))
-    return "".join(unified_diff(*lines, before.source, rung.source))
+    old, new = (source(row).splitlines(keepends=True) for row in (before, rung))
+    return "".join(unified_diff(old, new, before.source, rung.source))
 
 
 def explained(rung: Rung) -> str:
@@ -88,29 +93,23 @@ def explained(rung: Rung) -> str:
     return "\n".join(parts)
 
 
-def why(rung: Rung, counters: Mapping[str, Mapping[str, float]], device: Device) -> RenderableType:
-    """What a rung removed, by its counters at 4096 cubed beside those of the rung before.
-
-    Args:
-        rung: the rung.
-        counters: the counters of each rung, as `tuning.ladder.counters` gives them.
-        device: the device on which they were read.
+def why(rung: Rung, counters: Counted) -> RenderableType:
+    """What a rung removed, by its counters beside those of the rung before.
 
     Raises:
         NotFoundError: if there are none of the rung.
     """
-    if str(rung.number) not in counters:
+    if rung.number not in counters:
         raise NotFoundError(f"no counters of rung {rung.number} are recorded")
-    shown = [rung]
-    if rung.number > 1 and str(rung.number - 1) in counters:
-        shown.insert(0, RUNGS[rung.number - 2])
+    shown = [row for row in RUNGS[max(0, rung.number - 2) : rung.number] if row.number in counters]
+    device = catalogue.find(COUNTED_ON)
     table = FittedTable()
-    table.add("at 4096 cubed", kind="text")
+    table.add(f"at {COUNTED_SIDE} on {device.name}", kind="text")
     table.add(*(row.name for row in shown))
-    columns = [dict(_counted(counters[str(row.number)], row, device)) for row in shown]
+    columns = [dict(_counted(counters[row.number], row, device)) for row in shown]
     for name in dict.fromkeys(name for column in columns for name in column):
         table.add_row(name, *(column.get(name, "") for column in columns))
-    title = Text(f"{rung.name}: {rung.change}", style="bold")
+    title = Text(f"{rung.name}: {rung.change}.", style="bold")
     if rung.removed:
         title.append(f"\nRemoved: {rung.removed}.")
     return Group(title, table, Text(WHY, style="dim"))
@@ -119,26 +118,24 @@ def why(rung: Rung, counters: Mapping[str, Mapping[str, float]], device: Device)
 def _counted(counted: Mapping[str, float], rung: Rung, device: Device) -> Iterator[tuple[str, str]]:
     """The rows of a rung's column."""
     flops = 2.0 * COUNTED_SIDE**3
-    speed = flops / counted["time_ns"] * 1e9
     intensity = flops / counted["dram_bytes"]
-    yield "TFLOP/s under the profiler", f"{speed / 1e12:.1f}"
-    yield "FLOP per byte of device memory", f"{intensity:,.0f}"
-    roof = roofline.attainable(device, intensity, rung.compute)
-    yield "roofline at that, TFLOP/s", f"{roof / 1e12:,.1f}"
+    yield "TFLOP/s under the profiler", f"{flops / counted['time_ns'] / 1e3:.1f}"
+    roof = roofline.attainable(device, intensity, rung.compute) / 1e12
+    yield "roofline: TFLOP/s at most", f"{roof:,.1f}"
+    yield "  FLOP/B of device memory", f"{intensity:,.0f}"
     yield "device memory, GB", f"{counted['dram_bytes'] / 1e9:.2f}"
     yield "L2 to SMs, GB", f"{counted['l2_bytes'] / 1e9:.2f}"
     if counted["load_requests"]:
         sectors = counted["load_sectors"] / counted["load_requests"]
         yield "sectors a global load", f"{sectors:.1f}"
     yield "shared memory, million cycles", f"{counted['shared_cycles'] / 1e6:,.1f}"
-    yield "  of them bank conflicts", f"{counted['bank_conflicts'] / 1e6:,.1f}"
+    yield "  bank conflicts of them", f"{counted['bank_conflicts'] / 1e6:,.1f}"
     yield "instructions, million", f"{counted['instructions'] / 1e6:,.0f}"
-    cycles = counted["warps"] / counted["issued"]
-    yield "warps a scheduler", f"{counted['warps']:.2f}"
-    yield "  cycles a warp's instruction", f"{cycles:.1f}"
-    yield "  issued a cycle (Little)", f"{counted['issued']:.2f}"
+    yield "issued a cycle (a scheduler)", f"{counted['issued']:.2f}"
+    yield "  = warps", f"{counted['warps']:.2f}"
+    yield "  / cycles of a warp each", f"{counted['warps'] / counted['issued']:.1f}"
     for name, text in STALLS.items():
-        yield f"  of the cycles for {text}", f"{counted[name]:.2f}"
+        yield f"    waiting for {text}", f"{counted[name]:.2f}"
 
 
 def _cells(rung: RungTime) -> tuple[str, ...]:

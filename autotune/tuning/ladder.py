@@ -251,20 +251,24 @@ def load(name: str, n: int, root: Path = recording.ROOT) -> Ladder:
     return replace(recorded, evidence="replayed")
 
 
-def counters(name: str, n: int, root: Path = recording.ROOT) -> Mapping[str, Mapping[str, float]]:
-    """The recorded counters of each rung, by its number: those of `COUNTERS`, and for each of
-    `STALLS` the warps that wait for it at each instruction issued.
+Counted = Mapping[int, Mapping[str, float]]
+"""The counters of each rung, by its number: those of `COUNTERS`, and for each of `STALLS` the warps
+that wait for it at each instruction issued."""
+COUNTED_ON, COUNTED_SIDE = "h100", 4096
+"""The device on which counters are recorded, and the side of the matrices."""
+
+
+def counters(root: Path = recording.ROOT) -> Counted:
+    """The recorded counters.
 
     Raises:
-        NotFoundError: if none are recorded on the device at that size.
+        NotFoundError: if there are none.
     """
-    path = root / name / f"counters-{n}.json"
+    path = root / COUNTED_ON / f"counters-{COUNTED_SIDE}.json"
     if not path.is_file():
-        raise NotFoundError(f"no counters of {n} are recorded on {name}")
-    content: Mapping[str, Mapping[str, Mapping[str, float]]] = msgspec.json.decode(
-        path.read_bytes()
-    )
-    return content["counters"]
+        raise NotFoundError(f"no counters are recorded on {COUNTED_ON}")
+    content = msgspec.json.decode(path.read_bytes())["counters"]
+    return {int(number): counted for number, counted in content.items()}
 
 
 _FILES = "*/ladder-*.json"
