@@ -32,8 +32,8 @@ NOTE = (
 )
 
 WHY = (
-    "Little's law: instructions issued a cycle = resident warps / cycles that a warp takes for each "
-    "of its instructions. The last lines divide these cycles by what the warp waits for."
+    "Little's law: instructions issued a cycle = resident warps / cycles that a warp takes for "
+    "each of its instructions. The last lines divide these cycles by what the warp waits for."
 )
 SHORT = {" and ": ", ", "registers": "regs", "shared memory": "smem"}
 """Limiters in a narrow column."""
