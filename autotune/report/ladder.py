@@ -31,9 +31,11 @@ NOTE = (
     "the first bound; nothing lifts it above the second. `autotune ladder --show N` prints a rung."
 )
 
+LEAST_STALL = 0.03
+"""The part of a warp's cycles from which a stall is shown."""
 WHY = (
     "Little's law: instructions issued a cycle = resident warps / cycles that a warp takes for "
-    "each of its instructions. The last lines divide these cycles by what the warp waits for."
+    "each of its instructions. The last lines are parts of these cycles, from 3 % on."
 )
 SHORT = {" and ": ", ", "registers": "regs", "shared memory": "smem"}
 """Limiters in a narrow column."""
@@ -135,7 +137,8 @@ def _counted(counted: Mapping[str, float], rung: Rung, device: Device) -> Iterat
     yield "  = warps", f"{counted['warps']:.2f}"
     yield "  / cycles of a warp each", f"{counted['warps'] / counted['issued']:.1f}"
     for name, text in STALLS.items():
-        yield f"    waiting for {text}", f"{counted[name]:.2f}"
+        if counted[name] * counted["issued"] >= LEAST_STALL * counted["warps"]:
+            yield f"    waiting for {text}", f"{counted[name]:.2f}"
 
 
 def _cells(rung: RungTime) -> tuple[str, ...]:

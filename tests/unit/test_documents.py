@@ -12,8 +12,10 @@ from support.paths import ROOT
 
 from autotune.device import find
 from autotune.families import registry
+from autotune.families.ladder import RUNGS
 from autotune.problem import Problem
 from autotune.problem.precision import PRECISIONS
+from autotune.tuning.ladder import load
 from autotune.version import __version__
 
 DOCUMENTS = sorted(
@@ -73,6 +75,21 @@ def test_family_table_is_that_of_the_registry() -> None:
         for family in registry.FAMILIES.values()
     ]
     assert table("kernels.md", "Families") == rows
+
+
+def test_ladder_table_has_the_rungs_and_their_recorded_speed() -> None:
+    speeds = {rung.name: (rung.gflops or 0.0) / 1000 for rung in load("h100", 4096).rungs}
+    rows = [
+        [
+            str(rung.number),
+            f"[{rung.kernel}](../cuda_src/{rung.source})",
+            rung.change,
+            rung.removed,
+            f"{speeds[rung.name]:.{0 if speeds[rung.name] >= 100 else 1}f}",
+        ]
+        for rung in RUNGS
+    ]
+    assert table("student.md", "3. The ladder") == rows
 
 
 @pytest.mark.parametrize("name", registry.FAMILIES)

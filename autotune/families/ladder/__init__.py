@@ -58,6 +58,7 @@ class Rung:
         boxes: rows of the boxes of the tensor maps of A, B and C, as far as it takes them.
         cluster: blocks of a cluster, along M.
         persistent: whether blocks take several tiles.
+        traits: the `Work.traits` of the tuned kernels whose inner loop is alike.
     """
 
     number: int
@@ -77,6 +78,7 @@ class Rung:
     boxes: tuple[int, ...] = ()
     cluster: int = 1
     persistent: bool = False
+    traits: tuple[str, ...] = ()
 
     @property
     def name(self) -> str:
@@ -99,10 +101,21 @@ class Rung:
 
 _Plain = partial(Rung, compute="f32", tile=(32, 32, 32), threads=(32, 32), registers=32, edges=True)
 _Block = partial(
-    Rung, compute="f32", tile=(128, 128, 8), threads=(256, 1), shared=8192, static=True
+    Rung,
+    compute="f32",
+    tile=(128, 128, 8),
+    threads=(256, 1),
+    shared=8192,
+    static=True,
+    traits=("8x8",),
 )
 _Warps = partial(
-    Rung, compute="bf16", tile=(128, 128, 64), threads=(256, 1), capability=(8, 0), vector=8
+    Rung,
+    compute="bf16",
+    tile=(128, 128, 64),
+    threads=(256, 1),
+    capability=(8, 0),
+    vector=8,
 )
 _Group = partial(
     Rung, compute="bf16", tile=(128, 128, 64), threads=(128, 1), capability=HOPPER, vector=8
@@ -190,6 +203,7 @@ RUNGS = (
         static=False,
         capability=(8, 0),
         vector=4,
+        traits=("16x8",),
     ),
     _Warps(
         10,
@@ -363,6 +377,7 @@ def _work(p: LadderParams, problem: Problem) -> Work:
         bytes=(rows + columns) * steps * problem.element_bytes,
         tensor=tensor,
         cluster=rung.cluster,
+        traits=rung.traits,
     )
 
 

@@ -25,7 +25,7 @@ from autotune.measure.measurement import Failure, Measurement
 from autotune.measure.targets import Target
 from autotune.problem import Problem
 from autotune.records import FamilyRecord, Store
-from autotune.report.ladder import difference, explained, numbered, render, source
+from autotune.report.ladder import difference, explained, numbered, render, source, why
 from autotune.tuning import ladder
 from autotune.tuning.ladder import Ladder, LadderChoice, RungTime, choice, climb, load, problems
 
@@ -254,6 +254,50 @@ def test_broken_ladder_is_one_line(tmp_path: Path, text: str) -> None:
     with pytest.raises(AutotuneError, match=r"ladder-8.json: not a recorded ladder: ") as caught:
         load("lab", 8, tmp_path)
     assert "\n" not in str(caught.value)
+
+
+# Counters
+
+
+def counted(**changed: float) -> dict[str, float]:
+    values = dict.fromkeys((*ladder.COUNTERS, *ladder.STALLS), 0.0)
+    return {**values, "time_ns": 2e6, "dram_bytes": 1e9, "issued": 0.5, "warps": 8.0, **changed}
+
+
+def reasons(number: int, counters: ladder.Counted) -> str:
+    console = Console(file=io.StringIO(), width=120)
+    console.print(why(numbered(number), counters))
+    assert isinstance(console.file, io.StringIO)
+    return " ".join(console.file.getvalue().split())
+
+
+def test_why_compares_a_rung_with_the_one_before() -> None:
+    counters = {6: counted(bank_conflicts=7e7), 7: counted(bank_conflicts=0.0)}
+    text = reasons(7, counters)
+    assert text.startswith(f"7 warps: {RUNGS[6].change}. Removed: {RUNGS[6].removed}.")
+    assert "bank conflicts of them 70.0 0.0" in text
+
+
+def test_why_divides_warps_by_littles_law() -> None:
+    text = reasons(1, {1: counted(long_scoreboard=9.0, lg_throttle=0.01)})
+    assert "issued a cycle (a scheduler) 0.50 = warps 8.00 / cycles of a warp each 16.0" in text
+    assert "waiting for global memory 9.00" in text
+    assert "the queue of loads" not in text  # too little to be shown
+
+
+def test_why_has_the_roofline_of_the_bytes_that_moved() -> None:
+    text = reasons(1, {1: counted(dram_bytes=2 * 4096**3 / 10)})
+    assert "roofline: TFLOP/s at most 33.5 FLOP/B of device memory 10" in text
+
+
+def test_rung_without_counters_is_refused() -> None:
+    with pytest.raises(NotFoundError, match="no counters of rung 7 are recorded"):
+        why(numbered(7), {})
+
+
+def test_missing_counters_are_refused(tmp_path: Path) -> None:
+    with pytest.raises(NotFoundError, match="no counters are recorded on h100"):
+        ladder.counters(tmp_path)
 
 
 # The tuned kernel
