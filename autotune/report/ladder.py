@@ -109,8 +109,13 @@ def why(rung: Rung, counters: Counted) -> RenderableType:
     table.add(f"at {COUNTED_SIDE} on {device.name}", kind="text")
     table.add(*(row.name for row in shown))
     columns = [dict(_counted(counters[row.number], row, device)) for row in shown]
-    for name in dict.fromkeys(name for column in columns for name in column):
-        table.add_row(name, *(column.get(name, "") for column in columns))
+    for name in columns[0]:
+        table.add_row(name, *(column[name] for column in columns))
+    for stall, text in STALLS.items():
+        cycles = [counters[row.number][stall] for row in shown]
+        whole = [_cycles(counters[row.number]) for row in shown]
+        if any(part >= LEAST_STALL * all_ for part, all_ in zip(cycles, whole, strict=True)):
+            table.add_row(f"    waiting for {text}", *(f"{part:.2f}" for part in cycles))
     title = Text(f"{rung.name}: {rung.change}.", style="bold")
     if rung.removed:
         title.append(f"\nRemoved: {rung.removed}.")
@@ -127,18 +132,20 @@ def _counted(counted: Mapping[str, float], rung: Rung, device: Device) -> Iterat
     yield "  FLOP/B of device memory", f"{intensity:,.0f}"
     yield "device memory, GB", f"{counted['dram_bytes'] / 1e9:.2f}"
     yield "L2 to SMs, GB", f"{counted['l2_bytes'] / 1e9:.2f}"
-    if counted["load_requests"]:
-        sectors = counted["load_sectors"] / counted["load_requests"]
-        yield "sectors a global load", f"{sectors:.1f}"
+    requests = counted["load_requests"]
+    yield "global loads, million", f"{requests / 1e6:,.1f}"
+    yield "  sectors each", f"{counted['load_sectors'] / max(1.0, requests):.1f}"
     yield "shared memory, million cycles", f"{counted['shared_cycles'] / 1e6:,.1f}"
     yield "  bank conflicts of them", f"{counted['bank_conflicts'] / 1e6:,.1f}"
     yield "instructions, million", f"{counted['instructions'] / 1e6:,.0f}"
     yield "issued a cycle (a scheduler)", f"{counted['issued']:.2f}"
     yield "  = warps", f"{counted['warps']:.2f}"
-    yield "  / cycles of a warp each", f"{counted['warps'] / counted['issued']:.1f}"
-    for name, text in STALLS.items():
-        if counted[name] * counted["issued"] >= LEAST_STALL * counted["warps"]:
-            yield f"    waiting for {text}", f"{counted[name]:.2f}"
+    yield "  / cycles of a warp each", f"{_cycles(counted):.1f}"
+
+
+def _cycles(counted: Mapping[str, float]) -> float:
+    """The cycles between two instructions of a warp."""
+    return counted["warps"] / counted["issued"]
 
 
 def _cells(rung: RungTime) -> tuple[str, ...]:

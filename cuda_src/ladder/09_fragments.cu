@@ -1,26 +1,26 @@
-// Rung 9. C = alpha A B + beta C in fp32: 16 x 8 sums a thread, the next operands in registers.
+// Rung 9. C = alpha A B + beta C in fp32: 8 x 16 sums a thread, the next operands in registers.
 //
-//        256                          32
-//      +--+--+--+--+--+--+--+--+    +--------+--------+     A warp's lanes are 8 x 4. Each has
-//      |  |  |  |  |  |  |  |  |    | 0 1 2 3| 0 1 2 3|     pieces of 4 x 4 elements, four along
-//      |  |  |  |  |  |  |  |  |    | 4 5 ...| 4 5 ...|     M and two along N, a lane's
-//  128 |w0|w1|w2|w3|w4|w5|w6|w7| 128+--------+--------+     neighbours in between.
-//      |  |  |  |  |  |  |  |  |    | 0 1 2 3| 0 1 2 3|
-//      |  |  |  |  |  |  |  |  |    |  ...   |  ...   |     Buffers: one is multiplied while
-//      +--+--+--+--+--+--+--+--+    +--------+--------+     cp.async fills the others.
+//        256                          64
+//      +----+----+----+----+        +--------+--------+-     A warp's lanes are 8 x 4. Each has
+//      | w0 | w1 | w2 | w3 |        | 0 1 2 3| 0 1 2 3|      pieces of 4 x 4 elements, two along
+//      |    |    |    |    |        | 4 5 ...| 4 5 ...|      M and four along N, a lane's
+//  128 +----+----+----+----+     64 +--------+--------+-     neighbours in between.
+//      | w4 | w5 | w6 | w7 |        | 0 1 2 3| 0 1 2 3|
+//      |    |    |    |    |        | 4 5 ...| 4 5 ...|      Buffers: one is multiplied while
+//      +----+----+----+----+        +--------+--------+-     cp.async fills the others.
 //
 // Two sets of fragments: the loads of a step are issued a whole step before its 128 multiply-adds,
 // across the barrier between buffers as well. The barrier of the warp keeps the compiler from moving
-// them down to their use. Rows are walked in turns (a snake), so that each multiply-add shares an
-// operand with the one before, which the register file then need not be asked for.
+// them down to their use. Columns are walked up and down in turns (a snake), so that each
+// multiply-add shares an operand with the one before, for which the register file need not be asked.
 //
-// Constraints: sm_80; row-major matrices; m multiple of 128, n of 256, k of 8; rows start at
+// Constraints: sm_80; row-major matrices; m multiple of 128, n of 256, k of 16; rows start at
 // multiples of 16 bytes; the grid covers C.
 #include "common/async_copy.cuh"
 #include "common/depth.cuh"
 #include "common/vector.cuh"
 
-constexpr int BM = 128, BN = 256, BK = 8, WM = 128, WN = 32, TM = 16, TN = 8, STAGES = 4;
+constexpr int BM = 128, BN = 256, BK = 16, WM = 64, WN = 64, TM = 8, TN = 16, STAGES = 3;
 constexpr int THREADS = BM * BN / (TM * TN);
 constexpr int LANES_N = WN / TN;
 constexpr int STEP_M = WM / TM * 4, STEP_N = WN / TN * 4;  // from a thread's piece to its next
@@ -91,10 +91,10 @@ __global__ void __launch_bounds__(THREADS, 1)
                 next_tile(tile + 1);
             __syncwarp();
 #pragma unroll
-            for (int i = 0; i < TM; ++i) {
+            for (int j = 0; j < TN; ++j) {
 #pragma unroll
-                for (int t = 0; t < TN; ++t) {
-                    const int j = i % 2 == 0 ? t : TN - 1 - t;
+                for (int t = 0; t < TM; ++t) {
+                    const int i = j % 2 == 0 ? t : TM - 1 - t;
                     sums[i][j] += a_values[p % 2][i] * b_values[p % 2][j];
                 }
             }
