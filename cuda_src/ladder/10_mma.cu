@@ -1,7 +1,7 @@
-// Rung 10. C = alpha A B^T + beta C in bfloat16 on the tensor cores (mma.sync), sums in fp32.
+// Rung 10. C = alpha A B^T + beta C in bfloat16 on the tensor cores: warps multiply fragments.
 //
 //        128                       A block of 8 warps computes a 128 x 128 tile of C, a warp 64 x 32
-//      +----+----+----+----+       of it in products of 16 x 8. For each 64 steps along K:
+//      +----+----+----+----+       of it in products of 16 x 8, sums in fp32. For each 64 steps of K:
 //      | w0 | w1 | w2 | w3 |
 //  128 |    |    |    |    |         1. the threads copy 128 rows of 64 elements of A and of B into
 //      +----+----+----+----+            shared memory, in vectors of 16 bytes;
