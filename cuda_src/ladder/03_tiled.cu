@@ -1,6 +1,6 @@
 // Rung 3. C = alpha A B + beta C in fp32, with square tiles in static shared memory.
 //
-//                     B                 A block of 32 x 32 threads computes a 32 x 32 tile of C, one
+//                     B                 A block of 32 x 32 threads computes 32 x 32 of C, one
 //                  +---+---+---+        element a thread, in phases of 32 steps along K:
 //                  |   | # |   |
 //                  +---+---+---+          1. each thread loads one element of each tile, zeros past

@@ -1,6 +1,6 @@
 // Rung 4. C = alpha A B + beta C in fp32, with square tiles whose width the launch chooses.
 //
-//                     B                 A block of W x W threads computes a W x W tile of C, one
+//                     B                 A block of W x W threads computes W x W of C, one
 //                  +---+---+---+        element a thread, in phases of W steps along K:
 //                  |   | # |   |
 //                  +---+---+---+          1. each thread loads one element of each tile, zeros past
@@ -11,9 +11,9 @@
 //      | # | # |   |   | C |   |
 //      +---+---+   +---+---+---+        A loaded element is used W times: W / 4 FLOP a byte.
 //
-// One compiled kernel serves every device: the host asks for the limits and launches the widest tile
-// that fits. The compiler no longer knows W, so it can neither unroll the loop over a tile nor read
-// several elements of A at once.
+// One compiled kernel serves every device: the host asks for the limits and launches the widest
+// tile that fits. The compiler no longer knows W, so it can neither unroll the loop over a tile nor
+// read several elements of A at once.
 //
 // Constraints: row-major matrices; blocks of W x W threads, W at most 32, with 8 W W bytes of
 // dynamic shared memory; the grid covers C.

@@ -9,9 +9,9 @@
 //      |    |    |    |    |        | 4 5 ...| 4 5 ...|     Buffers: one is multiplied while
 //      +----+----+----+----+        +--------+--------+     cp.async fills the others.
 //
-// The copies pass registers by, and one barrier a tile is enough: the buffer that is filled was read
-// before it. A is copied float by float, to be transposed on the way; a pad of 4 floats a step puts
-// the 32 floats that a warp copies into 32 banks.
+// The copies pass registers by, and one barrier a tile is enough: the buffer that is filled was
+// read before it. A is copied float by float, to be transposed on the way; a pad of 4 floats a step
+// puts the 32 floats that a warp copies into 32 banks.
 //
 // Constraints: sm_80; row-major matrices; m and n multiples of 128, k of 8; rows start at multiples
 // of 16 bytes; the grid covers C.

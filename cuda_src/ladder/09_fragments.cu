@@ -10,9 +10,9 @@
 //      +----+----+----+----+        +--------+--------+-     cp.async fills the others.
 //
 // Two sets of fragments: the loads of a step are issued a whole step before its 128 multiply-adds,
-// across the barrier between buffers as well. The barrier of the warp keeps the compiler from moving
-// them down to their use. Columns are walked up and down in turns (a snake), so that each
-// multiply-add shares an operand with the one before, for which the register file need not be asked.
+// across the barrier between buffers as well. The barrier of the warp keeps the compiler from
+// moving them down to their use. Columns are walked up and down in turns (a snake), so that each
+// multiply-add shares an operand with the one before: a read of the register file less.
 //
 // Constraints: sm_80; row-major matrices; m multiple of 128, n of 256, k of 16; rows start at
 // multiples of 16 bytes; the grid covers C.

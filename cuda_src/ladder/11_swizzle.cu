@@ -1,18 +1,18 @@
-// Rung 11. C = alpha A B^T + beta C in bfloat16 on the tensor cores (mma.sync), sums in fp32.
+// Rung 11. C = alpha A B^T + beta C in bfloat16 on tensor cores: rows of tiles are swizzled.
 //
-//        128                       A block of 8 warps computes a 128 x 128 tile of C, a warp 64 x 32
-//      +----+----+----+----+       of it in products of 16 x 8. For each 64 steps along K:
+//        128                      A block of 8 warps computes a 128 x 128 tile of C, a warp 64 x 32
+//      +----+----+----+----+      of it in products of 16 x 8 (sums in fp32). For 64 steps of K:
 //      | w0 | w1 | w2 | w3 |
-//  128 |    |    |    |    |         1. the threads copy 128 rows of 64 elements of A and of B into
-//      +----+----+----+----+            shared memory, in vectors of 16 bytes;
-//      | w4 | w5 | w6 | w7 |         2. barrier;
-//      |    |    |    |    |         3. four times a warp reads fragments of 16 steps (ldmatrix) and
-//      +----+----+----+----+            multiplies them: 16 instructions of 2,048 multiply-adds;
-//                                    4. barrier.
+//  128 |    |    |    |    |        1. the threads copy 128 rows of 64 elements of A and of B into
+//      +----+----+----+----+           shared memory, in vectors of 16 bytes;
+//      | w4 | w5 | w6 | w7 |        2. barrier;
+//      |    |    |    |    |        3. four times a warp reads fragments of 16 steps (ldmatrix) and
+//      +----+----+----+----+           multiplies them: 16 instructions of 2,048 multiply-adds;
+//                                   4. barrier.
 //
-// ldmatrix reads the same 16 bytes of 8 rows at once. Piece p of row r lies at p ^ r % 8 (a swizzle):
-// the 8 pieces are in 8 different groups of four banks, and the threads that copy a row still fill
-// all of them.
+// ldmatrix reads the same 16 bytes of 8 rows at once. Piece p of row r lies at p ^ r % 8 (a
+// swizzle): the 8 pieces are in 8 different groups of four banks, and the threads that copy a row
+// still fill all of them.
 //
 // Constraints: sm_80; A and B^T row-major, rows at multiples of 16 bytes; m, n multiples of 128, k
 // of 64; the grid covers C, its x along M.

@@ -1,4 +1,4 @@
-// Rung 13. C = alpha A B^T + beta C in bfloat16: one warpgroup multiplies from shared memory (wgmma).
+// Rung 13. C = alpha A B^T + beta C in bfloat16: a warpgroup multiplies from shared memory (wgmma).
 //
 //        128                       A block of one warpgroup (4 warps) computes a 128 x 128 tile of
 //      +--------------------+      C, in instructions of 64 x 128 x 16. The tiles of 64 steps along

@@ -4,8 +4,8 @@
 //      +--------------------+      C, in instructions of 64 x 128 x 16. The tiles of 64 steps along
 //   64 |     w0 ... w3      |      K lie in a ring of stages:
 //      +--------------------+
-//   64 |     w0 ... w3      |        1. wait at the barrier `full` of the oldest stage, which counts
-//      +--------------------+           its bytes;
+//   64 |     w0 ... w3      |        1. wait at the barrier `full` of the oldest stage, which
+//      +--------------------+           counts its bytes;
 //                                    2. issue 8 instructions, which read A and B where they lie;
 //                                    3. wait for them, and barrier;
 //                                    4. one thread orders the next tile into the same stage.

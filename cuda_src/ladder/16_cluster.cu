@@ -9,15 +9,15 @@
 //                                    consumer:  wait for `full`, multiply, arrive at `empty`
 //
 //         block 0      block 1     The two blocks of a cluster are neighbours along M: they read
-//        +--------+   +--------+   the same B. Each copies half of it into both (multicast), so
-//        | A0     |   | A1     |   that a block reads 64 rows less from L2 of 384.
+//        +--------+   +--------+   the same B. Each copies half of it into both (multicast), and
+//        | A0     |   | A1     |   so reads 256 rows from L2 for a stage instead of 384.
 //        +--------+   +--------+
 //        | B half | = | B half |   `full` counts the bytes of both blocks' copies. A stage is empty
 //        | B half | = | B half |   when the consumers of both have read it: each arrives at the
 //        +--------+   +--------+   barriers of both.
 //
-// Constraints: sm_90a; A and B^T row-major, rows at multiples of 16 bytes; m and n multiples of 256,
-// k of 64; the grid covers C, its x along M, in clusters of two.
+// Constraints: sm_90a; A and B^T row-major, rows at multiples of 16 bytes; m and n multiples of
+// 256, k of 64; the grid covers C, its x along M, in clusters of two.
 #include "common/depth.cuh"
 #include "common/epilogue.cuh"
 #include "hopper/tma_tile.cuh"
@@ -62,8 +62,8 @@ __global__ void __cluster_dims__(CLUSTER, 1, 1) __launch_bounds__(THREADS, 1)
     }
     registers_raise<232>();
     const int consumer_row = (warp / 4 - 1) * 64;
-    // One thread of a warpgroup says to both blocks that it has read the stage of a tile, if another
-    // tile will be loaded there: else the other block may have ended.
+    // One thread of a warpgroup says to both blocks that it has read the stage of a tile, if
+    // another tile will be loaded there: else the other block may have ended.
     const auto release = [&](int tile) {
         const bool arrives = warp % 4 == 0 && elected() && tile + STAGES < tiles;
 #pragma unroll

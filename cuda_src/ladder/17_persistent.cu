@@ -1,7 +1,7 @@
 // Rung 17. C = alpha A B^T + beta C in bfloat16: blocks that stay, and store while they load.
 //
-//        256                       Two blocks of a cluster compute 256 x 256 of C, each 128 x 256 of
-//      +--------------------+      it: a producer copies A and half of B (for both), two consumers
+//        256                       Two blocks of a cluster compute 256 x 256 of C, each 128 x 256:
+//      +--------------------+      a producer copies A and half of B (for both), two consumers
 //   64 |    consumer 0      |      multiply 64 rows each.
 //      +--------------------+
 //   64 |    consumer 1      |      The grid has as many blocks as SMs. A block takes one tile after
@@ -52,7 +52,8 @@ __global__ void __cluster_dims__(CLUSTER, 1, 1) __launch_bounds__(THREADS, 1)
         if (warp == 0 && elected()) {
             const int half = cluster_rank() * (BN / CLUSTER);
             for (int at = first; at < count; at += stride) {
-                const int row = (at % rows * CLUSTER + cluster_rank()) * BM, column = at / rows * BN;
+                const int row = (at % rows * CLUSTER + cluster_rank()) * BM;
+                const int column = at / rows * BN;
                 for (int tile = 0; tile < tiles; ++tile, ++step) {
                     const int stage = step % STAGES;
                     char* a_tile = stages + stage * STAGE;

@@ -52,6 +52,7 @@ def test_every_file_of_the_folder_is_a_rung() -> None:
 def test_source_is_short_and_opens_with_its_number(rung: Rung) -> None:
     lines = (settings.source_dir() / rung.source).read_text().splitlines()
     assert len(lines) <= 150
+    assert max(map(len, lines)) <= 100
     assert lines[0].startswith(f"// Rung {rung.number}. C = alpha A B")
     assert sum(line.startswith("// Constraints: ") for line in lines) == 1
 
