@@ -209,7 +209,7 @@ RUNGS = (
         10,
         "mma",
         "warps multiply on the tensor cores, from fragments in registers",
-        "31 of 32 instructions that multiply",
+        "63 of 64 instructions that multiply",
         registers=122,
         shared=32768,
         static=True,
