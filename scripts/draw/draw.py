@@ -220,13 +220,13 @@ RUNGS = {
     "1 naive": ("1 naive", (8, -6)),
     "2 coalesced": ("2 coalesced", (8, -4)),
     "3 tiled": ("3 tiled", (8, -4)),
-    "5 registers": ("5 registers", (-64, -4)),
-    "9 fragments": ("9 fragments", (8, -4)),
-    "10 mma": ("10 mma", (8, -4)),
-    "11 swizzle": ("11 swizzle", (8, -4)),
-    "12 ring": ("12 ring", (8, -10)),
-    "13 wgmma": ("13 wgmma", (-56, -2)),
-    "17 persistent": ("17 persistent", (8, -10)),
+    "5 registers": ("5 registers", (8, -8)),
+    "9 fragments": ("9 fragments", (8, -6)),
+    "10 mma": ("10 mma", (6, 5)),
+    "11 swizzle": ("11 swizzle", (-62, -2)),
+    "12 ring": ("12 ring", (-48, -2)),
+    "13 wgmma": ("13 wgmma", (-62, -2)),
+    "17 persistent": ("17 persistent", (-76, 2)),
 }
 
 
@@ -236,7 +236,7 @@ def roofline_values() -> Any:
     intensities = [round(float(x), 4) for x in np.geomspace(0.125, 1024, 120)]
     roofs = {
         compute: [attainable(device, x, compute) / 1e12 for x in intensities]
-        for compute in ("f32", "tf32", "bf16")
+        for compute in ("f32", "bf16")
     }
     points = [
         {"name": name, "x": rungs[name].flop_per_byte, "y": (rungs[name].gflops or 0) / 1000}
@@ -247,7 +247,7 @@ def roofline_values() -> Any:
 
 def draw_roofline(values: Any) -> Figure:
     figure, axes = canvas(8.4, 4.8)
-    for compute, colour in (("bf16", GREEN), ("tf32", MUTED), ("f32", BLUE)):
+    for compute, colour in (("bf16", GREEN), ("f32", BLUE)):
         roof = values["roofs"][compute]
         axes.plot(values["x"], roof, color=colour, linewidth=1.6)
         axes.text(1000, roof[-1] * 1.1, f"peak {compute}, {roof[-1]:,.0f}", ha="right", size=9)

@@ -260,7 +260,7 @@ RUNGS = (
         16,
         "cluster",
         "two blocks load a tile of B together, each half of it into both",
-        "a third of the reads from L2",
+        "one of two orders of each tile of B, of which L2 served most together",
         shared=196608 + 2 * 4 * 8,
         boxes=(128, 128),
         cluster=2,

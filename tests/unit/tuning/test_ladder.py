@@ -241,6 +241,21 @@ def test_recorded_ladder_is_what_was_printed(tmp_path: Path) -> None:
     assert printed(load("lab", SIDE, tmp_path)).startswith(f"512x512x512 on {H100.name}  REPLAYED")
 
 
+@pytest.mark.parametrize("compute", ["f32", "bf16"])
+def test_last_rung_of_the_h100_is_as_fast_as_the_tuned_kernel(compute: str) -> None:
+    *_, last, tuned, _cublas = (
+        rung for rung in load("h100", 4096).rungs if rung.compute == compute
+    )
+    assert tuned.name.startswith("tuned")
+    assert (last.gflops or 0.0) >= 0.97 * (tuned.gflops or 0.0)
+
+
+def test_every_rung_was_recorded_and_counted_on_an_h100() -> None:
+    recorded = load("h100", 4096)
+    assert [step.failure for step in recorded.rungs] == [None] * (len(RUNGS) + 4)
+    assert [*ladder.counters()] == [rung.number for rung in RUNGS]
+
+
 def test_missing_ladder_names_those_there_are(tmp_path: Path) -> None:
     saved(tmp_path, climbed())
     with pytest.raises(NotFoundError, match="no ladder of 64 is recorded on lab; recorded: lab at"):
