@@ -96,7 +96,7 @@ def explained(rung: Rung) -> str:
 
 
 def why(rung: Rung, counters: Counted) -> RenderableType:
-    """What a rung removed, by its counters beside those of the rung before.
+    """The counters of a rung and of the rung before, as a table, with what the rung removed.
 
     Raises:
         NotFoundError: if there are none of the rung.

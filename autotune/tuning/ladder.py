@@ -63,7 +63,7 @@ STALLS = {
     "wait": "a fixed latency",
     "not_selected": "another warp's turn",
 }
-"""What warps wait for, by the name of the stall in Nsight Compute."""
+"""Reasons for which warps wait, by the name of the stall in Nsight Compute."""
 
 
 @dataclass(frozen=True)
@@ -240,11 +240,12 @@ def load(name: str, n: int, root: Path = recording.ROOT) -> Ladder:
         NotFoundError: if there is none; the message says which there are.
         AutotuneError: if the file is broken.
     """
-    path = _path(root, name, n)
+    path = root / name / f"ladder-{n}.json"
     if not path.is_file():
-        there = [f"{file.parent.name} at {file.stem[7:]}" for file in sorted(root.glob(_FILES))]
+        files = sorted(root.glob("*/ladder-*.json"))
+        ladders = ", ".join(f"{file.parent.name} at {file.stem[7:]}" for file in files)
         raise NotFoundError(
-            f"no ladder of {n} is recorded on {name}; recorded: {', '.join(there) or 'none'}"
+            f"no ladder of {n} is recorded on {name}; recorded: {ladders or 'none'}"
         )
     try:
         recorded = convert(msgspec.json.decode(path.read_bytes()), Ladder, "ladder")
@@ -271,13 +272,6 @@ def counters(root: Path = recording.ROOT) -> Counted:
         raise NotFoundError(f"no counters are recorded on {COUNTED_ON}")
     content = msgspec.json.decode(path.read_bytes())["counters"]
     return {int(number): counted for number, counted in content.items()}
-
-
-_FILES = "*/ladder-*.json"
-
-
-def _path(root: Path, name: str, n: int) -> Path:
-    return root / name / f"ladder-{n}.json"
 
 
 def _legal(problem: Problem, device: Device) -> tuple[dict[str, Config], dict[str, str]]:

@@ -20,7 +20,7 @@ from autotune.families.plan import (
     TensorMap,
 )
 from autotune.families.shared.arguments import sizes_and_factors, words
-from autotune.families.shared.limits import LARGEST_GRID_YZ, shared_fault, threads_fault
+from autotune.families.shared.limits import LARGEST_GRID_YZ
 from autotune.families.summation import sequential, unordered
 from autotune.problem import Problem
 from autotune.problem.integers import ceil_div
@@ -30,7 +30,7 @@ LAYOUTS = {"f32": "nn", "bf16": "nt"}
 
 
 HOPPER = (9, 0)
-"""The one compute capability of rungs with wgmma, TMA and clusters."""
+"""Compute capability of rungs with wgmma, TMA and clusters, which run on no other."""
 LINE = 64
 """Elements of bf16 in a line of 128 bytes, the span of the swizzle."""
 
@@ -260,7 +260,7 @@ RUNGS = (
         16,
         "cluster",
         "two blocks load a tile of B together, each half of it into both",
-        "one of two orders of each tile of B, of which L2 served most together",
+        "one of two orders of each tile of B, most of them served together before",
         shared=196608 + 2 * 4 * 8,
         boxes=(128, 128),
         cluster=2,
@@ -313,8 +313,8 @@ def _capability_fault(p: LadderParams, _problem: Problem, device: Device) -> str
     needed, own = p.row.capability, device.compute_capability
     if own == needed or (own > needed and needed != HOPPER):
         return None
-    asked, found = ("{}.{}".format(*each) for each in (needed, own))
-    return f"needs compute capability {asked}; {device.name} has {found}"
+    least, actual = ("{}.{}".format(*each) for each in (needed, own))
+    return f"needs compute capability {least}; {device.name} has {actual}"
 
 
 def _tiles_fault(p: LadderParams, problem: Problem, _device: Device) -> str | None:
@@ -325,14 +325,6 @@ def _tiles_fault(p: LadderParams, problem: Problem, _device: Device) -> str | No
     if p.row.edges or not odd:
         return None
     return f"takes whole tiles: give a multiple for {', '.join(odd)}"
-
-
-def _threads_fault(p: LadderParams, _problem: Problem, device: Device) -> str | None:
-    return threads_fault(p.row.threads[0] * p.row.threads[1], device)
-
-
-def _shared_fault(p: LadderParams, _problem: Problem, device: Device) -> str | None:
-    return shared_fault(p.row.shared, 1, device)
 
 
 def _grid_fault(p: LadderParams, problem: Problem, _device: Device) -> str | None:
@@ -434,8 +426,6 @@ LADDER = Family(
         Rule("operation", _operation_fault, ("rung",)),
         Rule("capability", _capability_fault, ("rung",)),
         Rule("tiles", _tiles_fault, ("rung",)),
-        Rule("threads", _threads_fault, ("rung",)),
-        Rule("shared memory", _shared_fault, ("rung",)),
         Rule("workers", _workers_fault, ("rung", "workers")),
         Rule("grid", _grid_fault, ("rung", "workers")),
     ),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import io
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import asdict, replace
 from pathlib import Path
@@ -42,7 +42,7 @@ WGMMA = Config.parse(
     "low=none,pack=needed,bk=64,promote=0,cluster=1x1,split_k=1,reduction=none,workers=0,"
     "store=staged,stages=4,group=1"
 )
-CHOICES: dict[str, LadderChoice | str] = {
+CHOICES: Mapping[str, LadderChoice | str] = {
     "f32": LadderChoice(SIMT, "tuned"),
     "bf16": LadderChoice(WGMMA, "tuned"),
 }
@@ -63,7 +63,7 @@ class Runner(FakeRunner):
 
 def climbed(
     runner: FakeRunner | None = None,
-    choices: dict[str, LadderChoice | str] = CHOICES,
+    choices: Mapping[str, LadderChoice | str] = CHOICES,
     compile: Compile = compiled,
     n: int = SIDE,
 ) -> Ladder:
