@@ -43,14 +43,12 @@ COUNTERS = {
     "load_sectors": "l1tex__t_sectors_pipe_lsu_mem_global_op_ld.sum",
     "shared_cycles": "l1tex__data_pipe_lsu_wavefronts_mem_shared.sum",
     "bank_conflicts": "l1tex__data_bank_conflicts_pipe_lsu_mem_shared.sum",
-    "l2_sectors": "lts__t_sectors_srcunit_tex_op_read.sum",
     "l2_bytes": "l1tex__m_xbar2l1tex_read_bytes.sum",
     "dram_bytes": "dram__bytes.sum",
 }
 """The counters of a rung, with their names in Nsight Compute: times in nanoseconds; instructions
 issued a cycle by a scheduler, and its resident warps; sectors of 32 bytes; cycles of the path to
-shared memory, and those lost to bank conflicts; sectors that L2 reads for the SMs, the bytes that
-arrive there, as one read may serve several SMs, and bytes of device memory."""
+shared memory, and those lost to bank conflicts; bytes from L2 to the SMs, and of device memory."""
 STALLS = {
     "long_scoreboard": "global memory",
     "lg_throttle": "the queue of loads from global memory",

@@ -260,7 +260,7 @@ RUNGS = (
         16,
         "cluster",
         "two blocks load a tile of B together, each half of it into both",
-        "one of two orders of each tile of B, most of them served together before",
+        "one of two orders of each tile of B",
         shared=196608 + 2 * 4 * 8,
         boxes=(128, 128),
         cluster=2,
