@@ -26,9 +26,7 @@ from autotune.problem import Problem
 from autotune.problem.integers import ceil_div
 
 LAYOUTS = {"f32": "nn", "bf16": "nt"}
-"""The precisions of the ladder, with the layout that their rungs take: wgmma reads rows along K."""
-
-
+"""The precisions of the ladder, with the layout of their rungs: in nt both operands run along K."""
 HOPPER = (9, 0)
 """Compute capability of rungs with wgmma, TMA and clusters, which run on no other."""
 LINE = 64
