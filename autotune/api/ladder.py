@@ -9,10 +9,9 @@ from autotune import settings
 from autotune.api import tuning
 from autotune.api.tuning import ProgressLike
 from autotune.cuda import compiler
-from autotune.errors import AutotuneError
-from autotune.families.simt import SIMT
+from autotune.errors import NotFoundError
 from autotune.measure import devices, targets
-from autotune.measure.devices import DEFAULT, DeviceLike
+from autotune.measure.devices import DEFAULT, DeviceLike, ReplayedFile, ReplayedGpu
 from autotune.problem import Problem
 from autotune.records import Store
 from autotune.tuning.options import Search
@@ -28,51 +27,56 @@ def ladder(
     tune: bool | None = None,
     progress: ProgressLike = False,
 ) -> Ladder:
-    """The naive, the tiled and the best `simt` kernel of n x n matrices beside cuBLAS, then the
-    best kernels on tensor cores in each precision.
+    """The numbered rungs of n x n matrices in fp32 and bf16, each precision beside the tuned kernel
+    and cuBLAS.
 
-    Kernels are the recorded ones, or else the cost model's choice.
+    Tuned kernels are the recorded ones, or else the cost model's choice.
 
     Args:
         n: side of the matrices.
-        device: as for `tune`.
-        tune: whether to tune the best `simt` kernel first, unless a search of it has ended; None
+        device: as for `tune`; of recordings those that hold a ladder.
+        tune: whether to tune the kernels at the end first, unless a search of them has ended; None
             does so where times are measured.
-        progress: as for `tune`, of that search.
+        progress: as for `tune`, of these searches.
 
     Raises:
-        NotFoundError: if the device is a recording that does not hold the problem.
+        NotFoundError: if the device is a recording without a ladder of that size.
         AutotuneError: as `tune`.
     """
     from autotune.tuning import ladder
 
-    problem = Problem(n, n, n)
-    if (recording := devices.recording_of(problem, device)) is not None:
-        return ladder.recorded(recording, partial(devices.recording_of, device=device))
-    cache = settings.cache_dir()
-    if tune is None:
-        tune = targets.measures(device)
-    best = _best_simt(problem, device, progress, tune=tune)
-    compiled = partial(compiler.compile, cache=cache)
-    with targets.opened(problem, device) as target:
-        climbed = ladder.climb(problem, best, target.runner, compiled)
+    problems = ladder.problems(n)
+    match devices.source_of(device):
+        case ReplayedGpu(name):
+            return ladder.load(name, n)
+        case ReplayedFile(path):
+            raise NotFoundError(f"{path} holds no ladder; give replay:h100")
+    cache, resolved = settings.cache_dir(), targets.resolve(device)
+    tune = targets.measures(device) if tune is None else tune
+    choices = {
+        problem.compute: _tuned(problem, device, progress, tune=tune) for problem in problems
+    }
     opened = partial(targets.opened, device=device)
-    return ladder.extended(climbed, Store(cache), opened, compiled)
+    return ladder.climb(n, resolved, choices, opened, partial(compiler.compile, cache=cache))
 
 
-def _best_simt(
+def _tuned(
     problem: Problem, device: DeviceLike, progress: ProgressLike, *, tune: bool
-) -> LadderChoice:
-    """The best `simt` kernel: as recorded; with `tune` as tuned now, unless a search has ended."""
+) -> LadderChoice | str:
+    """The tuned kernel: as recorded; with `tune` as tuned now, unless a search has ended. The
+    reason if the device runs none."""
     from autotune.tuning.ladder import LadderChoice, choice
 
-    resolved, family = targets.resolve(device), SIMT.name
-    chosen = choice(problem, resolved, family, Store(settings.cache_dir()))
-    if not tune or chosen.ended:
+    try:
+        chosen = choice(problem, targets.resolve(device), Store(settings.cache_dir()))
+    except NotFoundError as error:
+        return str(error)
+    if not tune or chosen.source == "tuned":
         return chosen
-    options = Search().limited()
-    tuned = tuning.search(problem, options, device=device, family=family, progress=progress)
-    for entry in tuned.entries:
-        if entry.config.family == family:
-            return LadderChoice(entry.config, "tuned")
-    raise AutotuneError(f"the best of {problem} are not simt kernels; give a larger N than 16")
+    family = chosen.config.family
+    tuned = tuning.search(
+        problem, Search().limited(), device=device, family=family, progress=progress
+    )
+    configs = (entry.config for entry in tuned.entries if entry.config.family == family)
+    best = next(configs, None)
+    return chosen if best is None else LadderChoice(best, "tuned")

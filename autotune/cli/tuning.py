@@ -294,25 +294,67 @@ def _rejected(tuned: Record, shown: Shown, family: str) -> Mapping[str, int]:
 
 
 @click.command("ladder", cls=VerbCommand)
-@click.argument("n", type=int, cls=VerbArgument, metavar="N", text="Side of the square matrices.")
+@click.argument(
+    "n",
+    type=int,
+    default=4096,
+    cls=VerbArgument,
+    metavar="[N]",
+    text="Side of the square matrices.  [default: 4096]",
+)
 @device_option
 @click.option(
     "--tune/--no-tune",
     default=None,
-    help="Tune the best simt kernel first.  [default: on a GPU of this machine]",
+    help="Tune the kernels at the end first.  [default: on a GPU of this machine]",
+)
+@click.option(
+    "--show",
+    "shown",
+    type=int,
+    metavar="RUNG",
+    help="Print the source of a rung and the diff from the one before.",
+)
+@click.option(
+    "--why",
+    type=int,
+    metavar="RUNG",
+    help="Print what a rung removed, by the counters of an H100.",
 )
 @json_option
-def ladder(n: int, device: str | None, tune: bool | None, json: bool) -> None:
-    """Compare the naive, the tiled and the best kernels, with and without tensor cores, and cuBLAS.
+def ladder(
+    n: int,
+    device: str | None,
+    tune: bool | None,
+    shown: int | None,
+    why: int | None,
+    json: bool,
+) -> None:
+    """Climb from the naive kernel to tensor cores, beside the tuned kernels and cuBLAS.
 
-    Without a GPU and without --device it prints the times recorded on an H100.
+    Each rung is a kernel of its own that changes one thing. Without a GPU and without --device it
+    prints the times recorded on an H100.
     """
-    from autotune.api.ladder import ladder as climb
+    from dataclasses import asdict
+
     from autotune.report import ladder
+
+    if shown is not None:
+        rung = ladder.numbered(shown)
+        parts = {"source": ladder.source(rung), "diff": ladder.difference(rung)}
+        show_json({**asdict(rung), **parts}) if json else click.echo(ladder.explained(rung))
+        return
+    if why is not None:
+        from autotune.tuning.ladder import counters
+
+        rung, counted = ladder.numbered(why), counters()
+        show_json(counted.get(why)) if json else show(ladder.why(rung, counted))
+        return
+    from autotune.api.ladder import ladder as climb
 
     with _kept():
         climbed = climb(n, device=device or _local_or_recorded(), tune=tune, progress=True)
-    show_json(ladder.to_json(climbed)) if json else show(ladder.render(climbed))
+    show_json(asdict(climbed)) if json else show(ladder.render(climbed))
 
 
 def _local_or_recorded() -> str:

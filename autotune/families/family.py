@@ -213,7 +213,8 @@ class Family(Generic[P]):
             or on the place in C.
         tensor_cores: whether it computes on tensor cores.
         search_order: its place among the families that `--family auto` tries; None leaves it out.
-        on_ladder: whether the ladder shows it.
+        for_reading: whether its kernels are for reading (the ladder's rungs): no look-up chooses
+            them, so that their sources do not count for it.
         narrow: whether it serves few shapes, with few configurations each, so that all of them can
             be predicted where those that serve any shape do not suit.
     """
@@ -231,7 +232,7 @@ class Family(Generic[P]):
     summation_order: ParameterFunction[SummationOrder | None]
     tensor_cores: bool = False
     search_order: int | None = None
-    on_ladder: bool = False
+    for_reading: bool = False
     narrow: bool = False
 
     @cached_property

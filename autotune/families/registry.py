@@ -101,18 +101,11 @@ def competing(family: str, problem: Problem) -> tuple[str, ...]:
     return (*families_of(family, problem), *([cublaslt.NAME] if library else []))
 
 
-def on_ladder(problem: Problem) -> tuple[str, ...]:
-    """The families on tensor cores that the ladder shows for a problem."""
-    return tuple(
-        name
-        for name, family in FAMILIES.items()
-        if family.on_ladder and family.tensor_cores and problem.compute in family.precisions
-    )
-
-
 def kernel_sources() -> tuple[str, ...]:
-    """The CUDA files that launches of all families are compiled from, in alphabetical order."""
-    return tuple(sorted({source for family in FAMILIES.values() for source in family.sources}))
+    """The CUDA files that launches of configurations are compiled from, in alphabetical order,
+    without those of kernels for reading."""
+    families = (family for family in FAMILIES.values() if not family.for_reading)
+    return tuple(sorted({source for family in families for source in family.sources}))
 
 
 def plan(config: Config, problem: Problem, alignment: Alignment | None = None) -> LaunchPlan:

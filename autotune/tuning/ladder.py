@@ -1,90 +1,146 @@
-"""The ladder: from the naive kernel to the best ones, in fp32 and on tensor cores."""
+"""The ladder: numbered rungs in fp32 and on tensor cores, each precision ending with the tuned
+kernel and the vendor's library."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import Literal, Protocol
 
+import msgspec
+
+from autotune import roofline
 from autotune.device import Device
-from autotune.errors import NotFoundError
+from autotune.errors import AutotuneError, NotFoundError
 from autotune.families import registry
 from autotune.families.config import Config
+from autotune.families.ladder import LAYOUTS, RUNGS
+from autotune.files.decoding import convert
+from autotune.measure import oracle, recording
 from autotune.measure.measurement import Evidence, Failure, Measurement
-from autotune.measure.recording import Recording
 from autotune.measure.runner import Candidate, Runner
 from autotune.model import cost, space
-from autotune.model.legality import as_tuned, current, is_legal
+from autotune.model.legality import as_tuned, is_legal
 from autotune.model.space import sample
-from autotune.problem import PRECISIONS, Problem
+from autotune.problem import Problem
 from autotune.records import Entry, Record, Records, Store
 from autotune.records.record import BEST_FIRST
 from autotune.tuning.pipeline import Compile, prepare
 from autotune.tuning.trials import Trial
 
-# Both naive steps have 1024 threads a block, as the widest tile.
-STEPS = {
-    "naive, uncoalesced": Config.parse("naive:mapping=uncoalesced,block=32"),
-    "naive, coalesced": Config.parse("naive:mapping=coalesced,block=32"),
-    "tiled, TILE_WIDTH 8": Config.parse("tiled:tile_width=8,specialized=1"),
-    "tiled, TILE_WIDTH 16": Config.parse("tiled:tile_width=16,specialized=1"),
-    "tiled, TILE_WIDTH 32": Config.parse("tiled:tile_width=32,specialized=1"),
+TUNED = {"f32": ("simt",), "bf16": ("wgmma", "mma")}
+"""The families of the tuned kernel of each precision; the first that the device runs."""
+VENDOR = "cuBLAS"
+
+COUNTERS = {
+    "time_ns": "gpu__time_duration.sum",
+    "instructions": "smsp__inst_executed.sum",
+    "issued": "smsp__issue_active.avg.per_cycle_active",
+    "warps": "smsp__warps_active.avg.per_cycle_active",
+    "load_requests": "l1tex__t_requests_pipe_lsu_mem_global_op_ld.sum",
+    "load_sectors": "l1tex__t_sectors_pipe_lsu_mem_global_op_ld.sum",
+    "shared_cycles": "l1tex__data_pipe_lsu_wavefronts_mem_shared.sum",
+    "bank_conflicts": "l1tex__data_bank_conflicts_pipe_lsu_mem_shared.sum",
+    "l2_bytes": "l1tex__m_xbar2l1tex_read_bytes.sum",
+    "dram_bytes": "dram__bytes.sum",
 }
-
-BEST = "simt, the best"
+"""The counters of a rung, with their names in Nsight Compute: times in nanoseconds; instructions
+issued a cycle by a scheduler, and its resident warps; sectors of 32 bytes; cycles of the path to
+shared memory, and those lost to bank conflicts; bytes from L2 to the SMs, and of device memory."""
+STALLS = {
+    "long_scoreboard": "global memory",
+    "lg_throttle": "the queue of loads from global memory",
+    "short_scoreboard": "shared memory",
+    "mio_throttle": "the queue of shared memory",
+    "barrier": "a barrier",
+    "gmma": "tensor cores",
+    "math_pipe_throttle": "a busy arithmetic unit",
+    "dispatch_stall": "register banks",
+    "wait": "a fixed latency",
+    "not_selected": "another warp's turn",
+}
+"""Reasons for which warps wait, by the name of the stall in Nsight Compute."""
 
 
 @dataclass(frozen=True)
-class Part:
-    """The steps of one precision by name, in order, and the vendor baseline if it was timed.
-
-    The problems of a ladder's parts differ only in precision.
-    """
-
-    problem: Problem
-    steps: Mapping[str, Trial]
-    baseline: Measurement | None
-
-
-@dataclass(frozen=True)
-class Ladder(Part):
-    """The steps in fp32, followed by those on tensor cores.
+class RungTime:
+    """A rung, a tuned kernel or the vendor baseline with its time; None is unknown.
 
     Attributes:
-        device: device on which they ran.
-        evidence: evidence of the times.
-        higher: the steps on tensor cores, one part for each precision.
-        missing: steps that are left out, and why.
-        untuned: steps that run the cost model's choice, as nothing is recorded for them.
-        interrupted: steps that run the best of a search that was interrupted.
+        name: the rung's number and kernel, or what stands at the end.
+        compute: the precision.
+        config: the configuration as text; None for the vendor baseline.
+        time_us: microseconds of one run.
+        gflops: GFLOP/s.
+        cublas_share: its speed as a share of cuBLAS's in the same precision.
+        peak_share: its speed as a share of the device's peak in the precision.
+        flop_per_byte: operations for each byte that its blocks load.
+        bound_gflops: GFLOP/s that the memory bandwidth can feed at that intensity.
+        roofline_gflops: GFLOP/s if memory moves each matrix once, at most the peak.
+        occupancy: share (0..1) of an SM's warps that are resident.
+        limiter: the resource that binds the occupancy.
+        relative_error: Frobenius norm of the error over that of the float64 reference.
+        inaccuracy: how far that error exceeds what a search allows beside the vendor's library;
+            None if it does not.
+        failure: why there is no time.
     """
 
-    device: Device
+    name: str
+    compute: str
+    config: str | None = None
+    time_us: float | None = None
+    gflops: float | None = None
+    cublas_share: float | None = None
+    peak_share: float | None = None
+    flop_per_byte: float | None = None
+    bound_gflops: float | None = None
+    roofline_gflops: float | None = None
+    occupancy: float | None = None
+    limiter: str | None = None
+    relative_error: float | None = None
+    inaccuracy: str | None = None
+    failure: str | None = None
+
+
+@dataclass(frozen=True)
+class Ladder:
+    """The rungs of both precisions, timed in one round.
+
+    Attributes:
+        n: side of the matrices.
+        device: name of the device on which they ran.
+        evidence: evidence of the times.
+        peaks: GFLOP/s of the device's peak in each precision.
+        rungs: the rungs in order; each precision ends with the tuned kernel and cuBLAS.
+        missing: kernels that are left out, and why.
+        untuned: kernels that are the cost model's choice, as nothing is recorded for them.
+        interrupted: kernels that are the best of a search that was interrupted.
+    """
+
+    n: int
+    device: str
     evidence: Evidence
-    higher: tuple[Part, ...] = ()
+    peaks: Mapping[str, float]
+    rungs: tuple[RungTime, ...]
     missing: Mapping[str, str] = field(default_factory=dict)
     untuned: tuple[str, ...] = ()
     interrupted: tuple[str, ...] = ()
 
-    @property
-    def parts(self) -> tuple[Part, ...]:
-        """All precisions, fp32 first."""
-        return (Part(self.problem, self.steps, self.baseline), *self.higher)
-
 
 @dataclass(frozen=True)
 class LadderChoice:
-    """The kernel of a step, and where it comes from: a search that ended, one that was interrupted,
-    or the cost model."""
+    """The tuned kernel of a precision, and where it comes from: a search that ended, one that was
+    interrupted, or the cost model."""
 
     config: Config
     source: Literal["tuned", "interrupted", "model"]
 
     @property
-    def ended(self) -> bool:
-        """Whether a search of it has ended."""
-        return self.source == "tuned"
+    def name(self) -> str:
+        """The name of its row, such as `tuned simt`."""
+        return f"tuned {self.config.family}"
 
 
 class LadderTarget(Protocol):
@@ -94,50 +150,60 @@ class LadderTarget(Protocol):
     def runner(self) -> Runner: ...
 
 
-def climb(problem: Problem, best: LadderChoice, runner: Runner, compile: Compile) -> Ladder:
-    """Verifies the fp32 steps and `best`, and times them interleaved."""
-    part = _measured(problem, STEPS | {BEST: best.config}, runner, compile)
-    climbed = Ladder(problem, part.steps, part.baseline, runner.device, runner.evidence)
-    return _sourced(climbed, {BEST: best})
+def problems(n: int) -> tuple[Problem, ...]:
+    """The problem of each precision of the ladder.
+
+    Raises:
+        ProblemError: if `n` is no side of a matrix.
+    """
+    return tuple(Problem(n, n, n, compute, layout) for compute, layout in LAYOUTS.items())
 
 
-def extended(
-    ladder: Ladder,
-    store: Store,
+def climb(
+    n: int,
+    device: Device,
+    choices: Mapping[str, LadderChoice | str],
     opened: Callable[[Problem], AbstractContextManager[LadderTarget]],
     compile: Compile,
 ) -> Ladder:
-    """The ladder with its steps on tensor cores, each precision timed with its vendor baseline.
-
-    A step runs the `choice` of its family.
+    """Verifies the rungs and tuned kernels of each precision, and times them interleaved.
 
     Args:
-        ladder: as `climb` returns it.
-        store: the records.
+        n: side of the matrices.
+        device: the device.
+        choices: the tuned kernel of each precision, or why there is none.
         opened: opens the target that measures a problem.
         compile: makes a program of a template for an architecture.
 
     Raises:
         AutotuneError: if a precision cannot be measured at all.
     """
-    missing, higher = dict(ladder.missing), list(ladder.higher)
-    choices: dict[str, LadderChoice] = {}
-    for problem in precisions(ladder.problem):
-        configs: dict[str, Config] = {}
-        for name, family in _families(problem).items():
-            chosen = _choice_or_reason(problem, ladder.device, family, store)
-            if isinstance(chosen, str):
-                missing[name] = chosen
-            else:
-                choices[name], configs[name] = chosen, chosen.config
+    peaks = {compute: device.peak(compute) / 1e9 for compute in LAYOUTS}
+    ladder = Ladder(n, device.name, "predicted", peaks, ())
+    for problem in problems(n):
+        configs, missing = _legal(problem, device)
+        tuned = choices[problem.compute]
+        if isinstance(tuned, str):
+            missing[f"tuned {problem.compute}"] = tuned
+        else:
+            configs[tuned.name] = tuned.config
         if configs:
             with opened(problem) as target:
-                higher.append(_measured(problem, configs, target.runner, compile))
-    return _sourced(replace(ladder, higher=tuple(higher), missing=missing), choices)
+                timed = tuple(_measured(problem, configs, target.runner, compile))
+                ladder = replace(ladder, evidence=target.runner.evidence)
+            ladder = replace(ladder, rungs=ladder.rungs + timed)
+        ladder = replace(ladder, missing={**ladder.missing, **missing})
+    kernels = [choice for choice in choices.values() if isinstance(choice, LadderChoice)]
+    return replace(
+        ladder,
+        untuned=tuple(kernel.name for kernel in kernels if kernel.source == "model"),
+        interrupted=tuple(kernel.name for kernel in kernels if kernel.source == "interrupted"),
+    )
 
 
-def choice(problem: Problem, device: Device, family: str, store: Store) -> LadderChoice:
-    """The fastest recorded kernel of a family that is legal today, or else the cost model's choice.
+def choice(problem: Problem, device: Device, store: Store) -> LadderChoice:
+    """The fastest recorded kernel, of the first family of `TUNED` that the device runs, that is
+    legal today, or else the cost model's choice.
 
     Measured searches come before replayed and predicted ones, then searches that ended before
     interrupted ones.
@@ -145,82 +211,86 @@ def choice(problem: Problem, device: Device, family: str, store: Store) -> Ladde
     Raises:
         NotFoundError: if the device can run none; the message says why.
     """
-    records = Records(store).load(device, problem), store.family(device, problem, family)
-    entries = [(entry, record) for record in records if record for entry in record.entries]
-    for entry, record in sorted(entries, key=_rank):
-        card, interrupted = as_tuned(device, record.device), record.provenance.interrupted
-        if entry.config.family == family and is_legal(entry.config, problem, card):
-            return LadderChoice(entry.config, "interrupted" if interrupted else "tuned")
-    configs = sample(problem, device, family)
-    if not configs:
-        reasons = space.feasible(problem, device, family).rejected
-        raise NotFoundError(f"{device.name} cannot run it ({', '.join(reasons)})")
-    (_, config), *_ = cost.rank(configs, problem, device)
-    return LadderChoice(config, "model")
+    reasons: dict[str, int] = {}
+    for family in TUNED[problem.compute]:
+        records = Records(store).load(device, problem), store.family(device, problem, family)
+        entries = [(entry, record) for record in records if record for entry in record.entries]
+        for entry, record in sorted(entries, key=_rank):
+            card, interrupted = as_tuned(device, record.device), record.provenance.interrupted
+            if entry.config.family == family and is_legal(entry.config, problem, card):
+                return LadderChoice(entry.config, "interrupted" if interrupted else "tuned")
+        if configs := sample(problem, device, family):
+            (_, config), *_ = cost.rank(configs, problem, device)
+            return LadderChoice(config, "model")
+        reasons |= space.feasible(problem, device, family).rejected
+    raise NotFoundError(f"{device.name} cannot run it ({', '.join(reasons)})")
 
 
-def precisions(problem: Problem) -> tuple[Problem, ...]:
-    """The problem in each precision that kernels on tensor cores serve."""
-    on_tensor_cores = (row.name for row in PRECISIONS.values() if row.on_tensor_cores)
-    problems = (problem.in_precision(compute) for compute in on_tensor_cores)
-    return tuple(in_precision for in_precision in problems if _families(in_precision))
-
-
-def recorded(
-    recording: Recording, find: Callable[[Problem], Recording | None] = lambda _: None
-) -> Ladder:
-    """The steps as they were recorded, without those that were not.
+def load(name: str, n: int, root: Path = recording.ROOT) -> Ladder:
+    """The ladder that was recorded on a device, as `autotune ladder N --json` printed it.
 
     Args:
-        recording: recording of the problem in fp32.
-        find: gives the recording in another precision; None, or raises `NotFoundError`, if there is
-            none.
+        name: name of the recordings, such as `h100`.
+        n: side of the matrices.
+        root: folder of the recordings.
 
     Raises:
-        NotFoundError: if the recording holds no time of a `simt` kernel.
+        NotFoundError: if there is none; the message says which there are.
+        AutotuneError: if the file is broken.
     """
-    problem, device = recording.problem, recording.device
-    best = _fastest(recording, "simt")
-    if best is None:
-        raise NotFoundError(f"the recording of {problem} on {device.name} has no simt kernel")
-    steps = _replayed(recording, STEPS | {BEST: best})
-    missing: dict[str, str] = {}
-    higher: list[Part] = []
-    for in_precision in precisions(problem):
-        recording_of = _found(in_precision, find)
-        fastest = {
-            name: None if recording_of is None else _fastest(recording_of, family)
-            for name, family in _families(in_precision).items()
-        }
-        configs = {name: config for name, config in fastest.items() if config is not None}
-        missing |= {name: "not recorded" for name in fastest if name not in configs}
-        if recording_of is not None and configs:
-            steps_of = _replayed(recording_of, configs)
-            higher.append(Part(in_precision, steps_of, recording_of.baseline))
-    return Ladder(problem, steps, recording.baseline, device, "replayed", tuple(higher), missing)
+    path = root / name / f"ladder-{n}.json"
+    if not path.is_file():
+        files = sorted(root.glob("*/ladder-*.json"))
+        ladders = ", ".join(f"{file.parent.name} at {file.stem[7:]}" for file in files)
+        raise NotFoundError(
+            f"no ladder of {n} is recorded on {name}; recorded: {ladders or 'none'}"
+        )
+    try:
+        recorded = convert(msgspec.json.decode(path.read_bytes()), Ladder, "ladder")
+    except (ValueError, msgspec.DecodeError) as error:
+        raise AutotuneError(f"{path}: not a recorded ladder: {error}") from error
+    return replace(recorded, evidence="replayed")
 
 
-def _families(problem: Problem) -> dict[str, str]:
-    """The families that compute a problem on tensor cores, by the names of their steps."""
-    return {f"{problem.compute}, {name}": name for name in registry.on_ladder(problem)}
+Counted = Mapping[int, Mapping[str, float]]
+"""The counters of each rung, by its number: those of `COUNTERS`, and for each of `STALLS` the warps
+that wait for it at each instruction issued."""
+COUNTED_ON, COUNTED_SIDE = "h100", 4096
+"""The device on which counters are recorded, and the side of the matrices."""
 
 
-def _sourced(ladder: Ladder, choices: Mapping[str, LadderChoice]) -> Ladder:
-    """The ladder that says which of its steps were not tuned to the end."""
-    by_source = {
-        source: tuple(name for name, choice in choices.items() if choice.source == source)
-        for source in ("model", "interrupted")
-    }
-    return replace(
-        ladder,
-        untuned=ladder.untuned + by_source["model"],
-        interrupted=ladder.interrupted + by_source["interrupted"],
-    )
+def counters(root: Path = recording.ROOT) -> Counted:
+    """The recorded counters.
+
+    Raises:
+        NotFoundError: if there are none.
+    """
+    path = root / COUNTED_ON / f"counters-{COUNTED_SIDE}.json"
+    if not path.is_file():
+        raise NotFoundError(f"no counters are recorded on {COUNTED_ON}")
+    content = msgspec.json.decode(path.read_bytes())["counters"]
+    return {int(number): counted for number, counted in content.items()}
+
+
+def _legal(problem: Problem, device: Device) -> tuple[dict[str, Config], dict[str, str]]:
+    """The configurations of the rungs that the device runs, and why it does not run the others."""
+    configs, missing = dict[str, Config](), dict[str, str]()
+    for rung in RUNGS:
+        if rung.compute == problem.compute:
+            config = rung.config(device)
+            rejection = space.rejection(config, problem, device)
+            if rejection is None:
+                configs[rung.name] = config
+            else:
+                missing[rung.name] = str(rejection)
+    return configs, missing
 
 
 def _measured(
     problem: Problem, configs: Mapping[str, Config], runner: Runner, compile: Compile
-) -> Part:
+) -> Iterator[RungTime]:
+    """The kernels by name, verified and timed interleaved, then the vendor baseline if there is
+    one."""
     prepared = {
         name: prepare(registry.plan(config, problem), runner, compile)
         for name, config in configs.items()
@@ -228,13 +298,27 @@ def _measured(
     runner.baseline()  # once it is known, the rematch times it interleaved with the candidates
     ready = [step for step in prepared.values() if isinstance(step, Candidate)]
     outcomes = iter(_timed(ready, runner))
-    steps = {
+    trials = {
         name: Trial(configs[name], step)
         if isinstance(step, Failure)
         else Trial.of(step, next(outcomes), runner.device)
         for name, step in prepared.items()
     }
-    return Part(problem, steps, runner.baseline())
+    baseline = runner.baseline()
+    for name, trial in trials.items():
+        yield _rung(name, trial, problem, baseline, runner.device)
+    if baseline is not None:
+        speed = problem.speed(baseline.time_us)
+        yield RungTime(
+            VENDOR,
+            problem.compute,
+            time_us=baseline.time_us,
+            gflops=speed / 1e9,
+            cublas_share=1.0,
+            peak_share=speed / runner.device.peak(problem.compute),
+            roofline_gflops=_roofline(problem, runner.device),
+            relative_error=baseline.relative_error,
+        )
 
 
 def _timed(candidates: Sequence[Candidate], runner: Runner) -> list[Measurement | Failure]:
@@ -252,48 +336,49 @@ def _timed(candidates: Sequence[Candidate], runner: Runner) -> list[Measurement 
     ]
 
 
-def _found(problem: Problem, find: Callable[[Problem], Recording | None]) -> Recording | None:
-    try:
-        return find(problem)
-    except NotFoundError:
+def _rung(
+    name: str, trial: Trial, problem: Problem, baseline: Measurement | None, device: Device
+) -> RungTime:
+    outcome, family = trial.outcome, registry.find(trial.config.family)
+    tile = family.work(trial.config, problem).tile
+    if not family.estimate(trial.config, problem).shared:
+        tile = 1, 1  # the threads of the first rungs share nothing
+    flop_per_byte = roofline.intensity(*tile, element_bytes=problem.element_bytes)
+    rung = RungTime(
+        name=name,
+        compute=problem.compute,
+        config=str(trial.config),
+        flop_per_byte=flop_per_byte,
+        bound_gflops=roofline.bandwidth_bound(device.memory_bandwidth, flop_per_byte) / 1e9,
+        roofline_gflops=_roofline(problem, device),
+        occupancy=trial.occupancy,
+        limiter=trial.limiter,
+    )
+    if isinstance(outcome, Failure):
+        return replace(rung, failure=f"{outcome.stage}: {outcome.reason}")
+    speed = problem.speed(outcome.time_us)
+    return replace(
+        rung,
+        time_us=outcome.time_us,
+        gflops=speed / 1e9,
+        cublas_share=None if baseline is None else baseline.time_us / outcome.time_us,
+        peak_share=speed / device.peak(problem.compute),
+        relative_error=outcome.relative_error,
+        inaccuracy=_inaccuracy(problem, outcome, baseline),
+    )
+
+
+def _roofline(problem: Problem, device: Device) -> float:
+    """GFLOP/s if memory moves each matrix once, at most the peak."""
+    return problem.flops / roofline.least_seconds(problem, device) / 1e9
+
+
+def _inaccuracy(problem: Problem, outcome: Measurement, baseline: Measurement | None) -> str | None:
+    """Why a search would refuse the outcome beside the vendor baseline; None if it would not."""
+    if baseline is None:
         return None
-
-
-def _times(recording: Recording) -> dict[Config, float]:
-    """Microseconds of the configurations that ran."""
-    return {
-        row.config: row.outcome.time_us
-        for row in recording.rows
-        if isinstance(row.outcome, Measurement)
-    }
-
-
-def _fastest(recording: Recording, family: str) -> Config | None:
-    times = _times(recording)
-    usable = current(family, times, recording.problem, recording.device)
-    return min(usable, key=lambda config: (times[config], str(config)), default=None)
-
-
-def _replayed(recording: Recording, configs: Mapping[str, Config]) -> dict[str, Trial]:
-    """The trials of the configurations that ran, by name."""
-    times = _times(recording)
-    rows = {row.config: row for row in recording.rows if row.config in times}
-
-    def trial(config: Config) -> Trial:
-        plan, row = registry.plan(config, recording.problem), rows[config]
-        return Trial.of(Candidate(config, plan, (), row.resources), row.outcome, recording.device)
-
-    return {name: trial(config) for name, config in configs.items() if config in rows}
-
-
-def _choice_or_reason(
-    problem: Problem, device: Device, family: str, store: Store
-) -> LadderChoice | str:
-    """The `choice`, or why the device can run none."""
-    try:
-        return choice(problem, device, family, store)
-    except NotFoundError as error:
-        return str(error)
+    checked = oracle.checked_accuracy(problem, outcome, baseline.relative_error)
+    return checked.reason if isinstance(checked, Failure) else None
 
 
 def _rank(row: tuple[Entry, Record]) -> tuple[int, bool, float]:

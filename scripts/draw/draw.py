@@ -44,6 +44,7 @@ from pictures import (
 from autotune.device import find
 from autotune.occupancy import BlockDemand, curve
 from autotune.roofline import attainable
+from autotune.tuning.ladder import load
 
 SPACES = (
     ("xgemm", "", "Xgemm on an RTX 3090"),
@@ -216,28 +217,29 @@ def draw_cliff(values: Any) -> Figure:
 
 
 RUNGS = {
-    "naive, uncoalesced": ("naive, uncoalesced", (8, -6)),
-    "naive, coalesced": ("naive, coalesced", (-20, 8)),
-    "tiled, TILE_WIDTH 8": ("tiled 8", (4, -13)),
-    "tiled, TILE_WIDTH 16": ("tiled 16", (0, -14)),
-    "tiled, TILE_WIDTH 32": ("tiled 32", (8, -4)),
-    "simt, the best": ("simt", (8, -10)),
-    "tf32, wgmma": ("wgmma, tf32", (-74, -2)),
-    "bf16, mma": ("mma, bf16", (6, -15)),
-    "bf16, wgmma": ("wgmma, bf16", (-76, -2)),
+    "1 naive": ("1 naive", (8, -6)),
+    "2 coalesced": ("2 coalesced", (8, -4)),
+    "3 tiled": ("3 tiled", (8, -4)),
+    "5 registers": ("5 registers", (8, -8)),
+    "9 fragments": ("9 fragments", (8, -6)),
+    "10 mma": ("10 mma", (6, 5)),
+    "11 swizzle": ("11 swizzle", (-62, -2)),
+    "12 ring": ("12 ring", (-48, -2)),
+    "13 wgmma": ("13 wgmma", (-62, -2)),
+    "17 persistent": ("17 persistent", (-76, 2)),
 }
 
 
 def roofline_values() -> Any:
     device = find("h100")
-    rungs = {rung["name"]: rung for rung in result("h100/ladder-4096.json")["rungs"]}
+    rungs = {rung.name: rung for rung in load("h100", 4096).rungs}
     intensities = [round(float(x), 4) for x in np.geomspace(0.125, 1024, 120)]
     roofs = {
         compute: [attainable(device, x, compute) / 1e12 for x in intensities]
-        for compute in ("f32", "tf32", "bf16")
+        for compute in ("f32", "bf16")
     }
     points = [
-        {"name": name, "x": rungs[name]["flop_per_byte"], "y": rungs[name]["gflops"] / 1000}
+        {"name": name, "x": rungs[name].flop_per_byte, "y": (rungs[name].gflops or 0) / 1000}
         for name in RUNGS
     ]
     return {"x": intensities, "roofs": roofs, "points": points}
@@ -245,7 +247,7 @@ def roofline_values() -> Any:
 
 def draw_roofline(values: Any) -> Figure:
     figure, axes = canvas(8.4, 4.8)
-    for compute, colour in (("bf16", GREEN), ("tf32", MUTED), ("f32", BLUE)):
+    for compute, colour in (("bf16", GREEN), ("f32", BLUE)):
         roof = values["roofs"][compute]
         axes.plot(values["x"], roof, color=colour, linewidth=1.6)
         axes.text(1000, roof[-1] * 1.1, f"peak {compute}, {roof[-1]:,.0f}", ha="right", size=9)

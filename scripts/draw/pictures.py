@@ -19,6 +19,8 @@ from matplotlib.axes import Axes
 from matplotlib.colors import LinearSegmentedColormap, LogNorm
 from matplotlib.figure import Figure
 
+from autotune.tuning.ladder import load
+
 # Okabe and Ito's colours, which readers with colour blindness tell apart.
 BLUE, ORANGE, GREEN, RED, PURPLE, SKY = (
     "#0072b2",
@@ -225,31 +227,23 @@ def draw_shapes(values: Any) -> Figure:
     return figure
 
 
-LADDER = (
-    ("naive, uncoalesced", "naive, uncoalesced", SKY),
-    ("naive, coalesced", "naive, coalesced", SKY),
-    ("tiled, TILE_WIDTH 16", "tiled, 16 x 16", SKY),
-    ("tiled, TILE_WIDTH 32", "tiled, 32 x 32", SKY),
-    ("simt, the best", "register tiles (simt), fp32", BLUE),
-    ("cuBLAS", "cuBLAS, fp32", MUTED),
-    ("tf32, wgmma", "tensor cores (wgmma), tf32", GREEN),
-    ("cuBLAS, tf32", "cuBLAS, tf32", MUTED),
-    ("bf16, mma", "tensor cores (mma), bf16", GREEN),
-    ("bf16, wgmma", "tensor cores (wgmma), bf16", GREEN),
-    ("cuBLAS, bf16", "cuBLAS, bf16", MUTED),
-)
-
-
 def ladder_values() -> Any:
-    rungs = {rung["name"]: rung for rung in result("h100/ladder-4096.json")["rungs"]}
-    return [{"label": label, "tflops": rungs[name]["gflops"] / 1000} for name, label, _ in LADDER]
+    """The rungs, and the kernels that end each precision."""
+    drawn = []
+    for rung in load("h100", 4096).rungs:
+        numbered = rung.name[0].isdigit()
+        label = rung.name if numbered else f"{rung.name}, {rung.compute}"
+        kind = rung.compute if numbered else "end"
+        drawn.append({"label": label, "kind": kind, "tflops": (rung.gflops or 0) / 1000})
+    return drawn
 
 
 def draw_ladder(rungs: Any) -> Figure:
-    figure, axes = canvas(8.4, 4.3)
+    figure, axes = canvas(8.4, 5.6)
     places = range(len(rungs))[::-1]
-    for place, rung, (_, _, colour) in zip(places, rungs, LADDER, strict=True):
-        axes.barh(place, rung["tflops"], color=colour, height=0.72)
+    colours = {"f32": BLUE, "bf16": GREEN, "end": MUTED}
+    for place, rung in zip(places, rungs, strict=True):
+        axes.barh(place, rung["tflops"], color=colours[rung["kind"]], height=0.72)
         speed = rung["tflops"]
         text = f"{speed:,.0f}" if speed >= 100 else f"{speed:.3g}"
         axes.text(speed * 1.06, place, text, va="center", size=9)

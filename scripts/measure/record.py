@@ -64,7 +64,6 @@ from autotune.model.space import sample
 from autotune.problem import Problem
 from autotune.problem.integers import ceil_div
 from autotune.records import Records, Store
-from autotune.tuning import ladder
 from autotune.tuning.pipeline import Compile, Compiler, ahead
 
 # Configurations of a family, evenly spread, that the model ranks.
@@ -77,9 +76,6 @@ def main(
     programs: Annotated[int, typer.Option(help="Largest number of programs.")] = 600,
     configs: Annotated[int, typer.Option(help="Largest number of configurations.")] = 600,
     family: Annotated[str, typer.Option(help="Kernel family; auto takes all.")] = AUTO,
-    with_ladder: Annotated[
-        bool, typer.Option("--ladder", help="Record the naive and tiled kernels too.")
-    ] = False,
     extend: Annotated[bool, typer.Option("--extend", help="Add to an existing recording.")] = False,
     root: Annotated[Path, typer.Option(help="Directory of recordings.")] = recording.ROOT,
     seed: Annotated[int, typer.Option(help="Random seed.")] = 0,
@@ -95,8 +91,6 @@ def main(
             recorded = [row.config for row in rows]
             chosen = choose(problem, where, serving(problem, family), programs, configs, seed)
             chosen = added(chosen, recorded, configs, seed)
-            if with_ladder:
-                chosen += without(steps(problem), (*chosen, *recorded))
             task = progress.add_task(text, completed=len(rows), total=len(rows) + len(chosen))
             sweep = record(
                 problem,
@@ -122,11 +116,6 @@ def serving(problem: Problem, family: str) -> tuple[str, ...]:
     if family == AUTO:
         return registry.tuned(problem)
     return (registry.serving(family, problem).name,)
-
-
-def steps(problem: Problem) -> list[Config]:
-    """The naive and tiled kernels of the ladder, for fp32."""
-    return [*ladder.STEPS.values()] if problem.compute == "f32" else []
 
 
 def choose(

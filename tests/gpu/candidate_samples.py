@@ -59,8 +59,11 @@ class FamilySample:
 
 
 def serving(problem: Problem) -> list[str]:
-    """Names of the families whose kernels serve the problem's precision."""
-    families = (family for family in registry.FAMILIES.values() if family.sources)
+    """Names of the families whose kernels serve the problem's precision; kernels for reading have a
+    test of their own."""
+    families = (
+        family for family in registry.FAMILIES.values() if family.sources and not family.for_reading
+    )
     return [family.name for family in families if problem.compute in family.precisions]
 
 

@@ -63,10 +63,12 @@ def test_tune_compares_with_cublas_through_pytorch(capsys: pytest.CaptureFixture
 
 
 def test_every_rung_of_the_ladder_runs(capsys: pytest.CaptureFixture[str]) -> None:
-    answer(capsys, "tune", "512x512x512", "--trials", "10", "--budget", "40s")
-    rungs = answer(capsys, "ladder", "512")["rungs"]
+    climbed = answer(capsys, "ladder", "512", "--no-tune")
+    rungs = climbed["rungs"]
     assert isinstance(rungs, list)
-    assert [rung["failure"] for rung in rungs] == [None] * len(rungs)
+    numbered = [rung for rung in rungs if rung["name"][0].isdigit()]
+    assert len(numbered) >= 9
+    assert [rung["failure"] for rung in numbered] == [None] * len(numbered)
 
 
 def test_missing_gpu_is_refused(capsys: pytest.CaptureFixture[str]) -> None:

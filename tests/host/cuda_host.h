@@ -2,7 +2,8 @@
 //
 // Force-included before a kernel file. The machine (machine.h) runs threads as fibers that take turns
 // at barriers and shuffles. Dynamic shared memory (`extern __shared__ T name[]`) is `host_shared`, with
-// which the generated unit equates `name`. Static __shared__ arrays are not supported.
+// which the generated unit equates `name`. Static __shared__ arrays are static variables, which do not
+// start as NaN.
 #pragma once
 
 #include <cstddef>

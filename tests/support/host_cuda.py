@@ -174,13 +174,15 @@ def _units(templates: Collection[Template], sources: Path) -> Iterator[str]:
 def _unit(source: str, templates: Sequence[Template], sources: Path) -> str:
     """A translation unit that instantiates templates and registers them under their names."""
     text = (sources / source).read_text()
-    assert len(re.findall("__shared__", text)) == len(re.findall(r"extern\s+__shared__", text))
+    dynamic = len(re.findall(r"extern\s+__shared__", text))
+    assert dynamic in (0, len(re.findall("__shared__", text))), "static and dynamic in one file"
     assert len(re.findall("__cluster_dims__", text)) == len(re.findall(CLUSTER, text))
     names = sorted(set(re.findall(r"extern\s+__shared__[^;]*?(\w+)\s*\[\s*\]", text)))
     return "\n".join(
         [
             '#include "cuda_host.h"',
             *(f'asm(".set {name}, host_shared");' for name in names),
+            *([] if dynamic else ["#undef __shared__", "#define __shared__ static"]),
             f'#include "{sources / source}"',
             *(_instance(number, template, text) for number, template in enumerate(templates)),
         ]

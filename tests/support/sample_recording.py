@@ -13,7 +13,6 @@ from autotune.measure import recording
 from autotune.measure.measurement import Failure, Measurement
 from autotune.measure.recording import Origin, Recording, SweepRow, path_of
 from autotune.problem import Problem
-from autotune.tuning.ladder import STEPS
 from support.sample_records import H100
 
 NAME = "synthetic"
@@ -26,11 +25,16 @@ FASTEST = Config.parse(
     "order=columns"
 )
 FASTEST_US = 8.0
+PLAIN = (
+    *(f"naive:mapping={mapping},block=32" for mapping in ("uncoalesced", "coalesced")),
+    *(f"tiled:tile_width={width},specialized=1" for width in (8, 16, 32)),
+)
 
 
 def recorded() -> Recording:
-    """A recording of every step of the ladder and of 25 `simt` kernels, one of them wrong."""
-    rows = [_row(config, 100.0 / number) for number, config in enumerate(STEPS.values(), start=1)]
+    """A recording of five plain kernels and of 25 `simt` kernels, one of them wrong."""
+    plain = map(Config.parse, PLAIN)
+    rows = [_row(config, 100.0 / number) for number, config in enumerate(plain, start=1)]
     choices = product((8, 16), (1, 2), (1, 2), ("columns", "snake", "column-pairs"))
     for number, (bk, fragments, blocks, order) in enumerate(choices):
         values: dict[str, Value] = {"bk": bk, "fragments": fragments, "min_blocks": blocks}

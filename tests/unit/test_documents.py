@@ -13,8 +13,10 @@ from support.paths import ROOT
 
 from autotune.device import find
 from autotune.families import registry
+from autotune.families.ladder import RUNGS
 from autotune.problem import Problem
 from autotune.problem.precision import PRECISIONS
+from autotune.tuning.ladder import load
 from autotune.version import __version__
 
 DOCUMENTS = sorted(
@@ -98,7 +100,11 @@ def test_family_table_is_that_of_the_registry() -> None:
     rows = [
         [
             family.name,
-            f"{family.name}.cu" if family.sources else "cuBLASLt",
+            "ladder/*.cu"
+            if family.for_reading
+            else f"{family.name}.cu"
+            if family.sources
+            else "cuBLASLt",
             words(family.precisions),
             "yes" if family.tensor_cores else "no",
             "no" if family.sources and family.search_order is None else "yes",
@@ -106,6 +112,21 @@ def test_family_table_is_that_of_the_registry() -> None:
         for family in registry.FAMILIES.values()
     ]
     assert table("kernels.md", "Families") == rows
+
+
+def test_ladder_table_has_the_rungs_and_their_recorded_speed() -> None:
+    speeds = {rung.name: (rung.gflops or 0.0) / 1000 for rung in load("h100", 4096).rungs}
+    rows = [
+        [
+            str(rung.number),
+            f"[{rung.kernel}](../cuda_src/{rung.source})",
+            rung.change,
+            rung.removed,
+            f"{speeds[rung.name]:.{0 if speeds[rung.name] >= 100 else 1}f}",
+        ]
+        for rung in RUNGS
+    ]
+    assert table("student.md", "3. The ladder") == rows
 
 
 @pytest.mark.parametrize("name", registry.FAMILIES)
@@ -126,7 +147,8 @@ def test_precision_table_is_that_of_the_code() -> None:
     assert list(rows) == ["f32", "tf32x3", "tf32", "f16", "bf16", "f8", "f8e5", "i8"]
     assert rows.keys() == PRECISIONS.keys()
     for name in PRECISIONS:
-        served = {f.name for f in registry.FAMILIES.values() if name in f.precisions}
+        families = (f for f in registry.FAMILIES.values() if not f.for_reading)
+        served = {f.name for f in families if name in f.precisions}
         listed = rows[name][4]
         assert (
             set(rows["tf32x3"][4].split(", ") if listed == "as tf32x3" else listed.split(", "))

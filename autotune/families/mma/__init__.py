@@ -35,7 +35,6 @@ MMA = Family(
     order=40,
     search_order=1,
     tensor_cores=True,
-    on_ladder=True,
     rules=RULES,
     resources=resources,
     block_work=work,

@@ -38,7 +38,6 @@ SIMT = Family(
     summation=SUMMATION,
     summation_order=SUMMATION_ORDER,
     search_order=2,
-    on_ladder=True,
 )
 
 FAMILIES = (SIMT,)

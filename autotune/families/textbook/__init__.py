@@ -110,7 +110,6 @@ NAIVE = Family(
     launch_plan=_naive_plan,
     summation=ParameterFunction(sequential),
     summation_order=ParameterFunction(unordered),
-    on_ladder=True,
 )
 
 TILE_WIDTHS = tuple(range(4, 33))
@@ -218,7 +217,6 @@ TILED = Family(
     launch_plan=_tiled_plan,
     summation=ParameterFunction(sequential),
     summation_order=ParameterFunction(unordered),
-    on_ladder=True,
 )
 
 FAMILIES = (NAIVE, TILED)

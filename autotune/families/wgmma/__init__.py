@@ -25,7 +25,6 @@ WGMMA = Family(
     summation_order=SUMMATION_ORDER,
     tensor_cores=True,
     search_order=0,
-    on_ladder=True,
 )
 
 FAMILIES = (WGMMA,)

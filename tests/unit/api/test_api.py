@@ -19,14 +19,14 @@ from autotune import settings
 from autotune.api import ladder as api_ladder
 from autotune.api import lookups, tuning
 from autotune.device import Device, find
-from autotune.errors import AutotuneError, DeviceError, NotFoundError, ProblemError, UsageError
+from autotune.errors import DeviceError, NotFoundError, ProblemError, UsageError
 from autotune.families.config import Config
 from autotune.measure import devices, gpu_runner, targets
 from autotune.measure.measurement import Evidence
 from autotune.measure.runner import Runner
 from autotune.problem import Problem
 from autotune.records import Record, Store
-from autotune.tuning.ladder import BEST
+from autotune.tuning.ladder import Ladder
 from autotune.tuning.options import Sampler
 from autotune.tuning.trials import Silent
 
@@ -268,73 +268,63 @@ def test_impossible_problem_is_refused_first() -> None:
         autotune.tune(1, 0, 1, device=DEVICE)
 
 
+def tuned_rows(climbed: Ladder) -> dict[str, str | None]:
+    return {rung.name: rung.config for rung in climbed.rungs if rung.name.startswith("tuned")}
+
+
 @pytest.fixture
-def _fp32_alone(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A ladder without tensor cores, whose kernels take long to choose."""
-    monkeypatch.setattr("autotune.tuning.ladder.precisions", lambda _: ())
+def searches(monkeypatch: pytest.MonkeyPatch) -> list[tuple[Problem, str]]:
+    """The searches of a ladder, which find nothing of their family."""
+    searched: list[tuple[Problem, str]] = []
+
+    def search(problem: Problem, _search: Any, *, family: str, **_options: Any) -> Record:
+        searched.append((problem, family))
+        return record(entry(16, 1.0), replace(entry(16, 2.0), config=FASTEST), problem=problem)
+
+    monkeypatch.setattr(tuning, "search", search)
+    return searched
 
 
-@pytest.mark.usefixtures("_fp32_alone")
 def test_ladder_takes_the_recorded_simt_kernel() -> None:
     tiled = entry(16, 1.0)
     winner = replace(tiled, config=Config.of("simt", FASTEST.values | {"bk": 8}))
     Store(settings.cache_dir()).save(record(tiled, winner, problem=PROBLEM, device=find("h100")))
-    assert api_ladder.ladder(256, device="h100").steps[BEST].config == winner.config
-
-
-def test_ladder_continues_with_tensor_cores(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    winner = replace(entry(16, 1.0), config=FASTEST)
-    Store(settings.cache_dir()).save(record(winner, problem=PROBLEM, device=find("h100")))
-    monkeypatch.setattr(
-        "autotune.tuning.ladder.precisions", lambda problem: (replace(problem, compute="tf32"),)
-    )
-    (tf32,) = api_ladder.ladder(256, device="h100").higher
-    assert tf32.problem == replace(PROBLEM, compute="tf32")
-
-
-@pytest.mark.usefixtures("_fp32_alone")
-def test_ladder_tunes_simt_where_none_is_recorded(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    first, simt = entry(16, 1.0), replace(entry(16, 2.0), config=FASTEST)
-    families: list[str] = []
-
-    def search(problem: Problem, _search: Any, *, family: str, **_options: Any) -> Record:
-        families.append(family)
-        return record(first, simt, problem=problem)
-
-    monkeypatch.setattr(tuning, "search", search)
-    assert api_ladder.ladder(256, device="h100", tune=True).steps[BEST].config == FASTEST
-    assert families == ["simt"]
-
-
-@pytest.mark.usefixtures("_fp32_alone")
-def test_predicted_ladder_does_not_tune(monkeypatch: pytest.MonkeyPatch) -> None:
-    def search(*_: object, **__: object) -> Record:
-        raise AssertionError("it tunes")
-
-    monkeypatch.setattr(tuning, "search", search)
     climbed = api_ladder.ladder(256, device="h100")
-    assert (climbed.steps[BEST].config.family, climbed.untuned) == ("simt", (BEST,))
+    assert tuned_rows(climbed)["tuned simt"] == str(winner.config)
+    assert climbed.untuned == ("tuned wgmma",)
 
 
-@pytest.mark.usefixtures("_fp32_alone")
-def test_ladder_ends_an_interrupted_search(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_ladder_tunes_what_is_not_recorded(searches: list[tuple[Problem, str]]) -> None:
+    climbed = api_ladder.ladder(256, device="h100", tune=True)
+    assert tuned_rows(climbed)["tuned simt"] == str(FASTEST)
+    bf16 = replace(PROBLEM, compute="bf16", layout="nt")
+    assert searches == [(PROBLEM, "simt"), (bf16, "wgmma")]
+    assert climbed.untuned == ("tuned wgmma",)  # the search found none of the family
+
+
+def test_predicted_ladder_does_not_tune(searches: list[tuple[Problem, str]]) -> None:
+    climbed = api_ladder.ladder(256, device="h100")
+    assert climbed.untuned == ("tuned simt", "tuned wgmma")
+    assert searches == []
+
+
+def test_ladder_ends_an_interrupted_search(searches: list[tuple[Problem, str]]) -> None:
     cut = record(replace(entry(16, 1.0), config=FASTEST), problem=PROBLEM, device=find("h100"))
     cut = replace(cut, provenance=replace(cut.provenance, interrupted=True))
     Store(settings.cache_dir()).save(cut)
-    assert api_ladder.ladder(256, device="h100").interrupted == (BEST,)
-    searched: list[Problem] = []
-
-    def search(problem: Problem, *_: object, **__: object) -> Record:
-        searched.append(problem)
-        return cut
-
-    monkeypatch.setattr(tuning, "search", search)
+    assert api_ladder.ladder(256, device="h100").interrupted == ("tuned simt",)
+    assert searches == []
     assert api_ladder.ladder(256, device="h100", tune=True).interrupted == ()
-    assert searched == [PROBLEM]
+
+
+def test_ladder_of_a_recording_without_one_is_refused() -> None:
+    with pytest.raises(NotFoundError, match="no ladder of 256 is recorded on synthetic"):
+        api_ladder.ladder(256, device=DEVICE)
+
+
+def test_file_of_a_recording_holds_no_ladder() -> None:
+    with pytest.raises(NotFoundError, match=r"own.json.gz holds no ladder; give replay:h100"):
+        api_ladder.ladder(256, device="replay:./own.json.gz")
 
 
 def test_times_of_a_gpu_that_is_here_are_measured(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -343,12 +333,6 @@ def test_times_of_a_gpu_that_is_here_are_measured(monkeypatch: pytest.MonkeyPatc
     ]
     monkeypatch.setattr(devices, "probe", lambda _=0: find("h100"))
     assert targets.measures("h100")
-
-
-def test_ladder_without_a_simt_winner_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(tuning, "search", lambda problem, *_, **__: record(problem=problem))
-    with pytest.raises(AutotuneError, match="8x8x8:f32:nn are not simt kernels"):
-        api_ladder.ladder(8, device="h100", tune=True)
 
 
 def test_missing_gpu_has_no_index(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -497,8 +497,8 @@ def test_age_needs_a_unit() -> None:
 # ladder
 
 
-def test_ladder_of_a_recording(capsys: pytest.CaptureFixture[str]) -> None:
-    assert answer(capsys, "ladder", "256", "--device", DEVICE)["evidence"] == "replayed"
+def test_ladder_of_a_named_device(capsys: pytest.CaptureFixture[str]) -> None:
+    assert answer(capsys, "ladder", "256", "--device", "h100")["evidence"] == "predicted"
 
 
 def test_ladder_without_a_gpu_replays_the_recording(
@@ -506,6 +506,14 @@ def test_ladder_without_a_gpu_replays_the_recording(
 ) -> None:
     run("ladder", "256")
     assert "no GPU here: the recorded ladder of an H100" in capsys.readouterr().err
+
+
+def test_ladder_shows_a_rung(capsys: pytest.CaptureFixture[str]) -> None:
+    shown = answer(capsys, "ladder", "--show", "7")
+    assert (shown["kernel"], shown["number"]) == ("warps", 7)
+    assert str(shown["diff"]).startswith("--- ladder/06_vectors.cu\n+++ ladder/07_warps.cu\n")
+    run("ladder", "--show", "7")
+    assert capsys.readouterr().out.startswith("// Rung 7. C = alpha A B + beta C")
 
 
 # doctor

@@ -94,13 +94,14 @@ def test_invalid_option_is_refused(
 @pytest.mark.parametrize(
     ("arguments", "status", "message"),
     [
-        (("tune", SHAPE, "--family", "wmma"), 2, "unknown family 'wmma'; give one of naive, ..."),
+        (("tune", SHAPE, "--family", "wmma"), 2, "unknown family 'wmma'; give one of ladder, ..."),
         (
             ("tune", "32x32x32:bf16", "--device", "h100", "--family", "simt"),
             2,
             "simt does not compute bf16; give one of ...",
         ),
         (("ladder", "0", "--device", "h100"), 2, "M is 0; give 1 to 2147483647"),
+        (("ladder", "--show", "18"), 2, "there is no rung 18; give 1 to 17"),
         (
             ("tune", SHAPE, "--device", "gpu:1,0,1"),
             2,

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support.command_line import answer, printed, run
+from support.command_line import answer, run
 from support.fake_runner import ORIGIN, FakeRunner
 from support.sample_recording import FASTEST, PROBLEM, VENDOR_US, recorded
 from support.sample_records import H100, SQUARE
@@ -42,11 +42,6 @@ def test_own_recording_is_tuned_on(path: str, capsys: pytest.CaptureFixture[str]
     assert (data["config"], data["evidence"]) == (str(FASTEST), "replayed")
     assert data["cublas_us"] == VENDOR_US
     assert answer(capsys, "best", str(PROBLEM), "--device", device)["config"] == str(FASTEST)
-
-
-def test_ladder_of_an_own_recording(capsys: pytest.CaptureFixture[str]) -> None:
-    text = printed(capsys, "ladder", str(PROBLEM.m), "--device", "replay:Mine/own.json.gz")
-    assert "REPLAYED" in text
 
 
 @pytest.mark.parametrize(

@@ -25,7 +25,7 @@ VERBS: dict[str, tuple[str, ...]] = {
     "best": ("best", SHAPE, *HERE),
     "best of another": ("best", str(LONG), "--device", "h100"),
     "trials": ("best", SHAPE, *HERE, "--trials"),
-    "ladder": ("ladder", "256", *HERE),
+    "ladder": ("ladder", "256", "--device", "h100"),
     "why": ("best", SHAPE, *HERE, "--why"),
     "rules": ("best", SHAPE, *HERE, "--rules"),
     "device": ("device", "h100"),

@@ -86,7 +86,7 @@ def test_ranking_keeps_its_order_at_the_roofline() -> None:
     ]
 
 
-def test_ladder_is_predicted_in_order() -> None:
+def test_plain_kernels_are_predicted_in_order() -> None:
     problem = Problem(4096, 4096, 4096)
     rungs = [
         "naive:mapping=uncoalesced,block=32",

@@ -79,7 +79,7 @@ VERBS: dict[str, tuple[str, ...]] = {
         *("best", "64x64x64", "--why", "tiled:tile_width=99", "--device", "t4"),
     ),
     "trials": ("best", SHAPE, *HERE, "--trials"),
-    "ladder": ("ladder", "256", *HERE),
+    "ladder": ("ladder", "256", "--device", "h100"),
     "report of a problem": ("report", SHAPE, *HERE),
     "report of several": ("report",),
     "exported problem": ("export", SHAPE, *HERE, "--out", "{folder}/library"),

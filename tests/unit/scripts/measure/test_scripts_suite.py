@@ -308,11 +308,6 @@ def test_sweep_takes_the_families_of_its_precision() -> None:
         record.serving(half, "simt")
 
 
-def test_only_fp32_sweeps_have_naive_and_tiled_kernels() -> None:
-    assert record.steps(PROBLEM)
-    assert not record.steps(replace(PROBLEM, compute="tf32"))
-
-
 # 1260 configurations of 420 programs, quick to plan.
 LARGE = Problem(4096, 4096, 4096, "bf16")
 

@@ -1,0 +1,77 @@
+// Rung 6. C = alpha A B + beta C in fp32: 8 x 8 sums a thread, loads and stores of four floats.
+//
+//        128                    A block of 256 threads computes a 128 x 128 tile of C, 8 x 8
+//      +--------------+         elements a thread:
+//      | 0 | 1 |..| 15|
+//      +---+---+  +---+           1. each thread loads one vector of four from A and one from B;
+//  128 | 16| 8 x 8    |              that of A it stores transposed;
+//      +---+---+      |           2. barrier;
+//      | ..           |           3. for each of 8 steps along K a thread reads two vectors of each
+//      +--------------+              tile and adds their 64 products;
+//                                 4. barrier.
+//
+// With A transposed the eight elements of a step lie side by side: 4 loads from shared memory feed
+// 64 multiply-adds.
+//
+// Constraints: row-major matrices; m and n multiples of 128, k of 8; rows start at multiples of 16
+// bytes; the grid covers C.
+#include "common/depth.cuh"
+#include "common/vector.cuh"
+
+constexpr int BM = 128, BN = 128, BK = 8, TM = 8, TN = 8, THREADS = BM * BN / (TM * TN);
+
+__global__ void __launch_bounds__(THREADS)
+    vectors(const float* __restrict__ a, long long lda, const float* __restrict__ b, long long ldb,
+            float* __restrict__ c, long long ldc, int m, int n, int k, float alpha, float beta) {
+    __shared__ __align__(16) float a_tile[BK * BM];  // [step][row]
+    __shared__ __align__(16) float b_tile[BK * BN];  // [step][column]
+    const int thread_row = threadIdx.x / (BN / TN) * TM;
+    const int thread_column = threadIdx.x % (BN / TN) * TN;
+    // The vector of each operand that this thread loads.
+    const int a_row = threadIdx.x / (BK / 4), a_step = threadIdx.x % (BK / 4) * 4;
+    const int b_step = threadIdx.x / (BN / 4), b_column = threadIdx.x % (BN / 4) * 4;
+    a += (static_cast<long long>(blockIdx.y) * BM + a_row) * lda + a_step;
+    b += b_step * ldb + static_cast<long long>(blockIdx.x) * BN + b_column;
+
+    float sums[TM][TN] = {};
+    const int depth = summed(k, alpha);  // 0 if alpha is 0: A and B are not read then
+    for (int first = 0; first < depth; first += BK) {
+        alignas(16) float loaded[4];
+        load_vector<4>(loaded, a + first);
+#pragma unroll
+        for (int i = 0; i < 4; ++i) a_tile[(a_step + i) * BM + a_row] = loaded[i];
+        load_vector<4>(loaded, b + first * ldb);
+        copy_vector<4>(b_tile + b_step * BN + b_column, loaded);
+        __syncthreads();
+#pragma unroll
+        for (int p = 0; p < BK; ++p) {
+            alignas(16) float a_values[TM], b_values[TN];
+#pragma unroll
+            for (int i = 0; i < TM; i += 4)
+                copy_vector<4>(a_values + i, a_tile + p * BM + thread_row + i);
+#pragma unroll
+            for (int j = 0; j < TN; j += 4)
+                copy_vector<4>(b_values + j, b_tile + p * BN + thread_column + j);
+#pragma unroll
+            for (int i = 0; i < TM; ++i)
+#pragma unroll
+                for (int j = 0; j < TN; ++j) sums[i][j] += a_values[i] * b_values[j];
+        }
+        __syncthreads();
+    }
+
+    c += (static_cast<long long>(blockIdx.y) * BM + thread_row) * ldc;
+    c += static_cast<long long>(blockIdx.x) * BN + thread_column;
+#pragma unroll
+    for (int i = 0; i < TM; ++i) {
+#pragma unroll
+        for (int j = 0; j < TN; j += 4) {
+            float* result = c + i * ldc + j;
+            alignas(16) float before[4] = {};
+            if (beta != 0.0f) copy_vector<4>(before, result);
+#pragma unroll
+            for (int e = 0; e < 4; ++e) before[e] = alpha * sums[i][j + e] + beta * before[e];
+            copy_vector<4>(result, before);
+        }
+    }
+}
