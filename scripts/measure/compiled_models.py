@@ -1,0 +1,728 @@
+"""Times models compiled by `torch.compile`: plainly, with our kernels, and by max-autotune.
+
+    pip install torch transformers
+    python scripts/measure/compiled_models.py docs/results/h100/compiled-models.json
+    python scripts/measure/compiled_models.py OUT.json --models llama,vision --rows 16 --seconds 60
+
+The models have random weights in bf16, the layer sizes of well-known ones and few layers, but more
+bytes than L2 has: a Llama-shaped block written here, and a decoder (Qwen2.5 7B), an encoder (BERT
+large), a mixture of experts (Qwen3 30B-A3B), a vision model (ViT large) and a speech model (Whisper
+large v3) of `transformers`. They run without embeddings of words and without an output layer.
+
+    eager          the model as PyTorch runs it
+    plain          torch.compile(model, mode="reduce-overhead")
+    raced          the same with `inductor()`, which races the shapes while it compiles
+    tuned          the same with `inductor()`, after `--seconds` of `autotune.tune` for the model
+    max-autotune   torch.compile(model, mode="max-autotune")
+
+Each variant has its own process, its own empty caches and, while it compiles, all cores. Shapes are
+static, and each number of rows is compiled anew. Compile seconds are those until the third call
+returns, after a small function has started Inductor's workers; the races are part of them.
+
+The processes then take turns on the GPU. In each turn a variant queues a burst of calls behind a
+kernel that waits. CUDA events around the burst give the time of the GPU without that of the host;
+`wall_us` is that of a burst on an idle GPU, the host's part included. Both are medians.
+
+The error is that of the last hidden states, relative to the same weights in fp64 by Frobenius norm.
+Norms and softmaxes that a model computes in fp32 stay in fp32. `error ratio` divides by plain's.
+"""
+
+from __future__ import annotations
+
+import copy
+import gc
+import json
+import multiprocessing
+import os
+import statistics
+import sys
+import tempfile
+import traceback
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack, suppress
+from dataclasses import dataclass, field
+from functools import partial
+from importlib import metadata
+from pathlib import Path
+from queue import SimpleQueue
+from time import perf_counter
+from typing import Annotated, Any
+
+import typer
+from results import geomean, of_this_machine
+from rich.console import Console
+from rich.table import Table
+
+import autotune
+from autotune.files import write_whole
+from autotune.report import cell
+
+EAGER, PLAIN, RACED, TUNED, MAX = "eager", "plain", "raced", "tuned", "max-autotune"
+VARIANTS = EAGER, PLAIN, RACED, TUNED, MAX
+OURS = RACED, TUNED
+MODES = {"reduce-overhead": "max-autotune", "default": "max-autotune-no-cudagraphs"}
+"""Modes of `torch.compile`, and the mode of max-autotune that captures as they do."""
+
+LLAMA = {"hidden": 4096, "intermediate": 14336, "heads": 32, "kv_heads": 8, "layers": 2}
+MODELS: dict[str, dict[str, Any]] = {
+    "llama": LLAMA,
+    "decoder": {
+        "model_type": "qwen2",
+        "hidden_size": 3584,
+        "intermediate_size": 18944,
+        "num_hidden_layers": 2,
+        "num_attention_heads": 28,
+        "num_key_value_heads": 4,
+        "use_cache": False,
+    },
+    "encoder": {
+        "model_type": "bert",
+        "hidden_size": 1024,
+        "intermediate_size": 4096,
+        "num_hidden_layers": 6,
+        "num_attention_heads": 16,
+        "max_position_embeddings": 4096,
+    },
+    "experts": {
+        "model_type": "qwen3_moe",
+        "hidden_size": 2048,
+        "moe_intermediate_size": 768,
+        "num_hidden_layers": 2,
+        "num_attention_heads": 32,
+        "num_key_value_heads": 4,
+        "head_dim": 128,
+        "num_experts": 128,
+        "num_experts_per_tok": 8,
+        "norm_topk_prob": True,
+        "use_cache": False,
+    },
+    "vision": {
+        "model_type": "vit",
+        "hidden_size": 1024,
+        "intermediate_size": 4096,
+        "num_hidden_layers": 6,
+        "num_attention_heads": 16,
+        "patch_size": 16,
+    },
+    "speech": {
+        "model_type": "whisper",
+        "d_model": 1280,
+        "encoder_layers": 2,
+        "decoder_layers": 2,
+        "encoder_attention_heads": 20,
+        "decoder_attention_heads": 20,
+        "encoder_ffn_dim": 5120,
+        "decoder_ffn_dim": 5120,
+        "num_mel_bins": 128,
+        "use_cache": False,
+    },
+}
+"""Sizes of the Llama-shaped block, and configurations of `transformers`, else at defaults."""
+
+ROWS = (1, 16, 128, 2048)
+ROUNDS, BURST_US, MOST_CALLS = 21, 2000.0, 16
+"""Turns of each variant, microseconds of a burst, most calls of a burst."""
+ANSWER_S, CLOSED_S = 600.0, 10.0
+"""Seconds in which a process must answer, and must end."""
+
+SHOWN = Console(width=120, soft_wrap=True)
+Row = dict[str, Any]
+
+
+def llama(torch: Any, sizes: Mapping[str, int]) -> Any:
+    """Blocks of Llama's shape: RMS norms, rotary embeddings, grouped causal attention, SwiGLU."""
+    nn, functional = torch.nn, torch.nn.functional
+    hidden, heads, kv_heads = sizes["hidden"], sizes["heads"], sizes["kv_heads"]
+    width = hidden // heads
+
+    def rotated(x: Any) -> Any:
+        rows = torch.arange(x.shape[-2], device=x.device)
+        powers = torch.arange(0, width, 2, device=x.device) / width
+        angles = torch.outer(rows, 5e5**-powers).repeat(1, 2)
+        low, high = x.chunk(2, -1)
+        turned = torch.cat((-high, low), -1)
+        return x * angles.cos().to(x.dtype) + turned * angles.sin().to(x.dtype)
+
+    class Block(nn.Module):  # type: ignore[misc]
+        def __init__(self) -> None:
+            super().__init__()
+            self.norms = nn.ModuleList([nn.RMSNorm(hidden, eps=1e-5) for _ in range(2)])
+            self.q, self.out = (nn.Linear(hidden, hidden, bias=False) for _ in range(2))
+            self.k, self.v = (nn.Linear(hidden, kv_heads * width, bias=False) for _ in range(2))
+            self.gate, self.up = (
+                nn.Linear(hidden, sizes["intermediate"], bias=False) for _ in range(2)
+            )
+            self.down = nn.Linear(sizes["intermediate"], hidden, bias=False)
+
+        def forward(self, x: Any) -> Any:
+            normed = self.norms[0](x)
+            q, k, v = (
+                layer(normed).unflatten(-1, (-1, width)).transpose(1, 2)
+                for layer in (self.q, self.k, self.v)
+            )
+            attended = functional.scaled_dot_product_attention(
+                rotated(q), rotated(k), v, is_causal=True, enable_gqa=True
+            )
+            x = x + self.out(attended.transpose(1, 2).flatten(2))
+            normed = self.norms[1](x)
+            return x + self.down(functional.silu(self.gate(normed)) * self.up(normed))
+
+    return nn.Sequential(*(Block() for _ in range(sizes["layers"])))
+
+
+def built(torch: Any, name: str, rows: int, device: str) -> tuple[Any, Row]:
+    """A model in bf16 and its inputs; the same on each call with the same arguments.
+
+    A vision model has at least two tokens, those of the class and of a patch.
+    """
+    torch.manual_seed(0)
+    sizes, shape = dict(MODELS[name]), None
+    with torch.device(device):
+        if name == "llama":
+            model = llama(torch, sizes).to(torch.bfloat16)
+            return model.requires_grad_(False).eval(), {
+                "input": normal(torch, 1, rows, sizes["hidden"])
+            }
+        kind = sizes.pop("model_type")
+        if kind == "vit":
+            patches, patch = max(1, rows - 1), sizes["patch_size"]
+            sizes["image_size"] = [patch, patch * patches]
+            shape = {"pixel_values": (1, 3, patch, patch * patches)}
+        elif kind == "whisper":
+            sizes |= {"max_source_positions": rows, "max_target_positions": rows}
+            shape = {
+                "input_features": (1, sizes["num_mel_bins"], 2 * rows),
+                "decoder_inputs_embeds": (1, rows, sizes["d_model"]),
+            }
+        else:
+            shape = {"inputs_embeds": (1, rows, sizes["hidden_size"])}
+        from transformers import AutoConfig, AutoModel
+
+        config = AutoConfig.for_model(kind, **sizes)
+        model = AutoModel.from_config(config, dtype=torch.bfloat16).to(device)
+        inputs = {name: normal(torch, *size) for name, size in shape.items()}
+    return model.requires_grad_(False).eval(), inputs
+
+
+def normal(torch: Any, *shape: int) -> Any:
+    """Random normal numbers in bf16."""
+    return torch.randn(*shape).to(torch.bfloat16)
+
+
+def hidden_states(output: Any) -> Any:
+    """The last hidden states of what a model returned."""
+    return getattr(output, "last_hidden_state", output)
+
+
+def reference(model: Any, inputs: Row) -> Any:
+    """The last hidden states of a model in fp64."""
+    exact = copy.deepcopy(model).double()
+    if hasattr(exact, "set_experts_implementation"):
+        with suppress(ValueError):  # models without experts
+            exact.set_experts_implementation("eager")  # the others have no fp64
+    return hidden_states(exact(**{name: value.double() for name, value in inputs.items()})).cpu()
+
+
+@dataclass(frozen=True)
+class Task:
+    """What a process runs.
+
+    Attributes:
+        model, variant: names.
+        folder: where the variant's caches lie, and beside them the references of the model.
+        mode: of `torch.compile`.
+        seconds: of tuning the model's shapes; for `tuned` alone.
+        rows: all numbers of rows, whose shapes are tuned together.
+        gpu, cores: where the process runs; an empty `gpu` is the CPU.
+    """
+
+    model: str
+    variant: str
+    folder: Path
+    mode: str = "reduce-overhead"
+    seconds: float = 0.0
+    rows: Sequence[int] = ROWS
+    gpu: str = "0"
+    cores: Sequence[int] = ()
+
+    def enter(self) -> None:
+        """Gives this process its GPU, cores, empty caches and a log in place of its output."""
+        own = self.folder / self.variant
+        own.mkdir(parents=True)
+        os.environ |= {
+            "CUDA_VISIBLE_DEVICES": self.gpu,
+            "TORCHINDUCTOR_CACHE_DIR": str(own / "inductor"),
+            "TRITON_CACHE_DIR": str(own / "triton"),
+            "AUTOTUNE_CACHE_DIR": str(own / "autotune"),
+        }
+        os.sched_setaffinity(0, self.cores)
+        log = os.open(own / "log", os.O_WRONLY | os.O_CREAT)
+        for stream in (sys.stdout, sys.stderr):
+            os.dup2(log, stream.fileno())
+
+
+class Program:
+    """A model in one variant, one number of rows at a time."""
+
+    def __init__(self, task: Task) -> None:
+        import torch
+
+        self.task, self.torch = task, torch
+        self.device = "cuda" if task.gpu else "cpu"
+        self.open = ExitStack()
+        self.open.enter_context(torch.inference_mode())
+
+    def start(self) -> Row:
+        """Starts Inductor and enters `inductor()`; returns the GPU's name and seconds of tuning."""
+        torch, variant, tune_s = self.torch, self.task.variant, 0.0
+        if variant != EAGER:
+            torch.compile(lambda x: x.sin() + 1)(torch.ones(64, device=self.device))
+        if variant in OURS:
+            import autotune.torch
+
+            inductor = getattr(autotune.torch, "inductor", None)
+            if inductor is None:
+                raise LookupError("this version has no autotune.torch.inductor")
+            if variant == TUNED:
+                tune_s = self.tune()
+            policy = autotune.Policy(tune="quick") if variant == RACED else None
+            self.open.enter_context(inductor(policy))
+        name = torch.cuda.get_device_name() if self.task.gpu else "CPU"
+        return {"device": name, "tune_s": tune_s}
+
+    def tune(self) -> float:
+        """Tunes the shapes of the model in all numbers of rows; returns the seconds."""
+        with autotune.torch.recording() as shapes:
+            for rows in self.task.rows:
+                model, inputs = built(self.torch, self.task.model, rows, self.device)
+                model(**inputs)
+        del model
+        self.forget()
+        began = perf_counter()
+        autotune.tune(shapes, seconds=self.task.seconds, progress=False)
+        return perf_counter() - began
+
+    def prepare(self, rows: int) -> Row:
+        """Builds the model, compiles it, and returns its seconds of compiling and its error."""
+        self.forget()
+        torch, variant = self.torch, self.task.variant
+        model, inputs = built(torch, self.task.model, rows, self.device)
+        path = self.task.folder / f"reference-{rows}.pt"
+        if variant == EAGER:
+            torch.save({"sum": checksum(model), "output": reference(model, inputs)}, path)
+        else:
+            mode = MODES[self.task.mode] if variant == MAX else self.task.mode
+            model = torch.compile(model, mode=mode, dynamic=False)
+        self.run = partial(model, **inputs)
+        began = perf_counter()
+        for _ in range(3):  # the second warms a CUDA graph up, the third captures it
+            output = hidden_states(self.run())
+        self.wait()
+        seconds = perf_counter() - began
+        exact = torch.load(path)
+        if exact["sum"] != checksum(model):
+            raise ValueError(f"the weights of {variant} differ from those of {EAGER}")
+        expected = exact["output"].to(self.device)
+        error = (output.double() - expected).norm() / expected.norm()
+        wall_us = min(self.wall_us() for _ in range(5))
+        self.calls = max(1, min(MOST_CALLS, round(BURST_US / wall_us)))
+        return {"compile_s": 0.0 if variant == EAGER else seconds, "error": float(error)}
+
+    def sample(self) -> tuple[float, float]:
+        """Microseconds of the GPU, and of the clock on the wall, of a call."""
+        wall_us = self.wall_us()
+        if not self.task.gpu:
+            return wall_us, wall_us
+        cuda = self.torch.cuda
+        begin, end = (cuda.Event(enable_timing=True) for _ in range(2))
+        cuda._sleep(int(3000 * wall_us * self.calls))  # cycles: longer than the host needs
+        begin.record()
+        for _ in range(self.calls):
+            self.run()
+        end.record()
+        end.synchronize()
+        return 1e3 * begin.elapsed_time(end) / self.calls, wall_us
+
+    calls = 1
+
+    def wall_us(self) -> float:
+        """Microseconds of a call of a burst, as the host's clock has them."""
+        self.wait()
+        began = perf_counter()
+        for _ in range(self.calls):
+            self.run()
+        self.wait()
+        return 1e6 * (perf_counter() - began) / self.calls
+
+    def wait(self) -> None:
+        """Waits for the GPU."""
+        if self.task.gpu:
+            self.torch.cuda.synchronize()
+
+    def forget(self) -> None:
+        """Frees the model, its compiled code and its CUDA graphs."""
+        self.run = None
+        self.torch.compiler.reset()
+        gc.collect()
+        if self.task.gpu:
+            self.torch.cuda.empty_cache()
+
+
+def checksum(model: Any) -> float:
+    """A number that tells two models with different weights apart."""
+    return sum(float(weight.double().abs().sum()) for weight in model.parameters())
+
+
+def serve(task: Task, connection: Any) -> None:
+    """Answers requests, each the name of a method of `Program` and its arguments, until None."""
+    task.enter()
+    program = Program(task)
+    while (request := connection.recv()) is not None:
+        name, *arguments = request
+        try:
+            connection.send((True, getattr(program, name)(*arguments)))
+        except Exception:
+            connection.send((False, traceback.format_exc()))
+
+
+class Failed(Exception):
+    """A variant that does not run; the text says why in a line."""
+
+
+class Apart:
+    """A `Program` in a process of its own."""
+
+    def __init__(self, task: Task) -> None:
+        context = multiprocessing.get_context("spawn")
+        self.connection, theirs = context.Pipe()
+        self.process = context.Process(target=serve, args=(task, theirs))
+        self.process.start()
+        theirs.close()
+
+    def __call__(self, *request: Any) -> Any:
+        """The answer to a request.
+
+        Raises:
+            Failed: if the process raised an error, ended, or took too long.
+        """
+        try:
+            self.connection.send(request)
+            if not self.connection.poll(ANSWER_S):
+                raise Failed(f"no answer to {request[0]} within {ANSWER_S:.0f} s")
+            fine, answer = self.connection.recv()
+        except (EOFError, OSError):
+            raise Failed(f"its process ended before it answered to {request[0]}") from None
+        if not fine:
+            raise Failed(answer.strip().rpartition("\n")[2])
+        return answer
+
+    def close(self) -> None:
+        """Ends the process."""
+        if self.connection.closed:
+            return
+        with suppress(OSError):
+            self.connection.send(None)
+        self.process.join(CLOSED_S)
+        if self.process.is_alive():
+            self.process.kill()
+            self.process.join()
+        self.connection.close()
+
+
+def main(
+    out: Annotated[Path, typer.Argument(help="JSON file for the figures.")],
+    models: Annotated[str, typer.Option(help="Models, separated by commas.")] = ",".join(MODELS),
+    rows: Annotated[str, typer.Option(help="Rows, separated by commas.")] = "1,16,128,2048",
+    skip: Annotated[
+        list[str] | None, typer.Option(help="A variant that is not run; repeatable.")
+    ] = None,
+    mode: Annotated[
+        str, typer.Option(help="Of torch.compile: reduce-overhead or default.")
+    ] = "reduce-overhead",
+    seconds: Annotated[
+        float, typer.Option(help="Seconds of tuning a model for `tuned`; 0 skips it.")
+    ] = 0.0,
+    index: Annotated[str, typer.Option(help="GPUs, separated by commas.")] = "0",
+    commit: Annotated[str, typer.Option(help="Commit; by default that of this checkout.")] = "",
+) -> None:
+    """Prints the times of each model and number of rows, and geometric means."""
+    names = models.split(",")
+    skipped = {*(skip or ()), *(() if seconds else (TUNED,))}
+    for kind, given, known in (
+        ("model", names, MODELS),
+        ("variant", skipped, VARIANTS),
+        ("mode", [mode], MODES),
+    ):
+        if unknown := {*given} - {*known}:
+            raise typer.BadParameter(f"no {kind} {', '.join(sorted(unknown))}; give {[*known]}")
+    if {EAGER, PLAIN} & skipped:
+        raise typer.BadParameter("eager has the reference, and plain is what others compare with")
+    settings: Row = {
+        "mode": mode,
+        "seconds": seconds,
+        "versions": {name: version(name) for name in ("torch", "triton", "transformers")},
+    }
+    variants = [variant for variant in VARIANTS if variant not in skipped]
+    numbers = sorted({int(number) for number in rows.split(",")})
+    measured = kept(out, settings, names)
+    out.parent.mkdir(parents=True, exist_ok=True)
+    for device, found in contest(names, variants, numbers, settings, index.split(",")):
+        measured += found
+        measured.sort(key=lambda row: ([*MODELS].index(row["model"]), row["rows"]))
+        content = {
+            **of_this_machine(device, commit),
+            **settings,
+            "summary": summary(measured),
+            "rows": measured,
+        }
+        write_whole(out, (json.dumps(content, indent=1, allow_nan=False) + "\n").encode())
+    SHOWN.print(table(measured))
+    for line in conclusions(summary(measured)):
+        SHOWN.print(line, markup=False)
+
+
+def version(name: str) -> str:
+    """The version of an installed package; empty if there is none."""
+    try:
+        return metadata.version(name)
+    except metadata.PackageNotFoundError:
+        return ""
+
+
+def kept(path: Path, settings: Row, names: Sequence[str]) -> list[Row]:
+    """The rows of other models in a file that was made with these settings."""
+    if not path.exists():
+        return []
+    content = json.loads(path.read_text(encoding="utf-8"))
+    if any(content.get(name) != value for name, value in settings.items()):
+        return []
+    return [row for row in content["rows"] if row["model"] not in names]
+
+
+def contest(
+    names: Sequence[str],
+    variants: Sequence[str],
+    numbers: Sequence[int],
+    settings: Row,
+    gpus: Sequence[str],
+) -> Iterator[tuple[str, list[Row]]]:
+    """The device and the rows of each model; a GPU takes the next one, with its share of cores."""
+    cores = sorted(os.sched_getaffinity(0))
+    each = max(1, len(cores) // len(gpus))
+    free: SimpleQueue[tuple[str, list[int]]] = SimpleQueue()
+    for place, gpu in enumerate(gpus):
+        free.put((gpu, cores[place * each : (place + 1) * each]))
+
+    def compared(name: str) -> tuple[str, list[Row]]:
+        gpu, own = free.get()
+        try:
+            with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as folder:
+                shared = Path(folder), settings["mode"], settings["seconds"], numbers, gpu, own
+                return model_rows([Task(name, variant, *shared) for variant in variants])
+        finally:
+            free.put((gpu, own))
+
+    with ThreadPoolExecutor(len(gpus)) as pool:
+        yield from pool.map(compared, names)
+
+
+@dataclass
+class Field:
+    """The variants of a model that still run.
+
+    Attributes:
+        model: its name.
+        programs: by variant.
+        failures: why others do not.
+    """
+
+    model: str
+    programs: dict[str, Any] = field(default_factory=dict)
+    failures: dict[str, str] = field(default_factory=dict)
+
+    def ask(self, *request: Any, turn: int = 0) -> dict[str, Any]:
+        """The answers to a request, one variant after the other, in odd turns from the last one.
+
+        A variant that fails is closed and asked no more.
+        """
+        order = [*self.programs][:: -1 if turn % 2 else 1]
+        answers = {variant: self._answer(variant, request) for variant in order}
+        return {variant: answer for variant, answer in answers.items() if answer is not None}
+
+    def _answer(self, variant: str, request: tuple[Any, ...]) -> Any:
+        program = self.programs[variant]
+        try:
+            return program(*request)
+        except Failed as error:
+            self.failures[variant] = str(error)
+            SHOWN.print(f"{self.model}, {variant}: {error}", markup=False)
+            program.close()
+            del self.programs[variant]
+
+
+def model_rows(
+    tasks: Sequence[Task], open_program: Callable[[Task], Any] = Apart
+) -> tuple[str, list[Row]]:
+    """The name of the GPU, and a row for each number of rows of a model."""
+    competing, rows = Field(tasks[0].model), []
+    with ExitStack() as opened:
+        for task in tasks:
+            competing.programs[task.variant] = program = open_program(task)
+            opened.callback(program.close)
+        started = competing.ask("start")
+        for number in tasks[0].rows:
+            prepared = competing.ask("prepare", number)
+            samples: dict[str, list[tuple[float, float]]] = {}
+            for turn in range(ROUNDS):
+                for variant, sample in competing.ask("sample", turn=turn).items():
+                    samples.setdefault(variant, []).append(sample)
+            row = {
+                "model": tasks[0].model,
+                "rows": number,
+                "variants": {
+                    variant: {
+                        **prepared[variant],
+                        "tune_s": started[variant]["tune_s"],
+                        **timed(taken),
+                    }
+                    for variant, taken in samples.items()
+                    if variant in competing.programs
+                },
+                "failures": dict(competing.failures),
+            }
+            rows.append(row)
+            SHOWN.print(line(row), markup=False)
+    device = next((answer["device"] for answer in started.values()), "")
+    return device, rows
+
+
+def timed(samples: Sequence[tuple[float, float]]) -> Row:
+    """Median times, and half the interquartile range of those of the GPU."""
+    own, wall = zip(*samples, strict=True)
+    low, middle, high = statistics.quantiles(own, n=4)
+    return {"us": middle, "spread_us": (high - low) / 2, "wall_us": statistics.median(wall)}
+
+
+def gain(row: Row, variant: str, over: str, figure: str = "us") -> float | None:
+    """A figure of one variant over that of another; None if either did not run."""
+    found = row["variants"]
+    if variant not in found or over not in found:
+        return None
+    return float(found[over][figure] / found[variant][figure])
+
+
+def line(row: Row) -> str:
+    """A row in one line."""
+    figures = ", ".join(
+        f"{variant} {item['us']:.1f} us"
+        + (f" ({item['compile_s']:.1f} s)" if item["compile_s"] else "")
+        for variant, item in row["variants"].items()
+    )
+    return f"{row['model']}, {row['rows']} rows: {figures}"
+
+
+def summary(rows: Sequence[Row]) -> Row:
+    """For each variant of ours the geometric means and the worst of its gains, and its cost."""
+    found = {}
+    for variant in OURS:
+        own = [row for row in rows if {variant, PLAIN} <= {*row["variants"]}]
+        if not own:
+            continue
+        over = {base: spanned(own, variant, base) for base in (PLAIN, MAX)}
+        errors = [
+            row["variants"][variant]["error"] / row["variants"][PLAIN]["error"] for row in own
+        ]
+        found[variant] = {
+            "over": {base: figures for base, figures in over.items() if figures},
+            "wall_over_plain": geomean([gain(row, variant, PLAIN, "wall_us") or 0 for row in own]),
+            "by_rows": {
+                number: geomean(
+                    [gain(row, variant, PLAIN) or 0 for row in own if row["rows"] == number]
+                )
+                for number in sorted({row["rows"] for row in own})
+            },
+            "largest_error_ratio": max(errors),
+            "compile_s": seconds_of(own, variant),
+        }
+    return found
+
+
+def spanned(rows: Sequence[Row], variant: str, base: str) -> Row:
+    """The gains of a variant over another: mean, worst, where, and the share of compile seconds."""
+    both = [(ratio, row) for row in rows if (ratio := gain(row, variant, base)) is not None]
+    if not both:
+        return {}
+    worst, where = min(both, key=lambda pair: pair[0])
+    shared = [row for _, row in both]
+    return {
+        "geomean": geomean([ratio for ratio, _ in both]),
+        "worst": worst,
+        "worst_case": f"{where['model']}, {where['rows']} rows",
+        "compile_share": seconds_of(shared, variant) / seconds_of(shared, base),
+    }
+
+
+def seconds_of(rows: Sequence[Row], variant: str) -> float:
+    """The compile seconds of a variant, added up."""
+    return sum(row["variants"][variant]["compile_s"] for row in rows)
+
+
+def conclusions(found: Row) -> Iterator[str]:
+    """The lines below the table."""
+    for variant, figures in found.items():
+        for base, item in figures["over"].items():
+            yield (
+                f"{variant} over {base}: geomean {item['geomean']:.3f}, worst {item['worst']:.3f} "
+                f"({item['worst_case']}), in {item['compile_share']:.2f} of its compile seconds"
+            )
+        by_rows = ", ".join(
+            f"{number} rows {mean:.3f}" for number, mean in figures["by_rows"].items()
+        )
+        yield (
+            f"{variant} over {PLAIN}: {by_rows}; host included {figures['wall_over_plain']:.3f}; "
+            f"error at most {figures['largest_error_ratio']:.2f} of plain's"
+        )
+
+
+def table(rows: Sequence[Row]) -> Table:
+    """A line for each row and variant of ours."""
+    shown = Table(box=None, padding=(0, 2, 0, 0), header_style="dim")
+    for name in ("model", "rows", "eager us", "plain us", "spread", "ours"):
+        shown.add_column(name, justify="left" if name in ("model", "ours") else "right")
+    for name in (
+        "over plain",
+        "over max",
+        "error ratio",
+        "compile s",
+        "plain s",
+        "max s",
+        "tune s",
+    ):
+        shown.add_column(name, justify="right")
+    for row in rows:
+        found = row["variants"]
+        if PLAIN not in found:
+            continue
+        plain = found[PLAIN]
+        for variant in [name for name in OURS if name in found] or [""]:
+            own, best = found.get(variant), found.get(MAX)
+            shown.add_row(
+                row["model"],
+                str(row["rows"]),
+                f"{found[EAGER]['us']:.1f}" if EAGER in found else "-",
+                f"{plain['us']:.1f}",
+                f"{plain['spread_us'] / plain['us']:.1%}",
+                variant,
+                *(cell(gain(row, variant, base), "{:.3f}") for base in (PLAIN, MAX)),
+                cell(own and own["error"] / plain["error"], "{:.2f}"),
+                cell(own and own["compile_s"], "{:.1f}"),
+                cell(plain["compile_s"], "{:.1f}"),
+                cell(best and best["compile_s"], "{:.1f}"),
+                cell((own and own["tune_s"]) or None, "{:.0f}"),
+            )
+    return shown
+
+
+if __name__ == "__main__":
+    typer.run(main)
