@@ -246,20 +246,15 @@ class Task:
     gpu: str = "0"
     cores: Sequence[int] = ()
 
-    def enter(self) -> None:
-        """Gives this process its GPU, cores, empty caches and a log in place of its output."""
+    def environment(self) -> dict[str, str]:
+        """The GPU and the empty caches of the process."""
         own = self.folder / self.variant
-        own.mkdir(parents=True)
-        os.environ |= {
+        return {
             "CUDA_VISIBLE_DEVICES": self.gpu,
             "TORCHINDUCTOR_CACHE_DIR": str(own / "inductor"),
             "TRITON_CACHE_DIR": str(own / "triton"),
             "AUTOTUNE_CACHE_DIR": str(own / "autotune"),
         }
-        os.sched_setaffinity(0, self.cores)
-        log = os.open(own / "log", os.O_WRONLY | os.O_CREAT)
-        for stream in (sys.stdout, sys.stderr):
-            os.dup2(log, stream.fileno())
 
 
 class Program:
@@ -334,15 +329,7 @@ class Program:
         wall_us = self.wall_us()
         if not self.task.gpu:
             return wall_us, wall_us
-        cuda = self.torch.cuda
-        begin, end = (cuda.Event(enable_timing=True) for _ in range(2))
-        cuda._sleep(int(3000 * wall_us * self.calls))  # cycles: longer than the host needs
-        begin.record()
-        for _ in range(self.calls):
-            self.run()
-        end.record()
-        end.synchronize()
-        return 1e3 * begin.elapsed_time(end) / self.calls, wall_us
+        return burst_us(self.torch, self.run, self.calls, wall_us * self.calls), wall_us
 
     calls = 1
 
@@ -369,19 +356,40 @@ class Program:
             self.torch.cuda.empty_cache()
 
 
+def burst_us(torch: Any, run: Callable[[], object], calls: int, host_us: float) -> float:
+    """Microseconds of the GPU for a call of a burst.
+
+    The calls queue behind a kernel that waits for longer than `host_us`, the host's time for all.
+    """
+    begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+    torch.cuda._sleep(int(3000 * host_us))  # cycles, of which no GPU has 3000 in a microsecond
+    begin.record()
+    for _ in range(calls):
+        run()
+    end.record()
+    end.synchronize()
+    return float(1e3 * begin.elapsed_time(end) / calls)
+
+
 def checksum(model: Any) -> float:
     """A number that tells two models with different weights apart."""
     return sum(float(weight.double().abs().sum()) for weight in model.parameters())
 
 
-def serve(task: Task, connection: Any) -> None:
-    """Answers requests, each the name of a method of `Program` and its arguments, until None."""
-    task.enter()
-    program = Program(task)
+def serve(
+    make: Callable[[], Any], environment: Mapping[str, str], cores: Sequence[int], connection: Any
+) -> None:
+    """Answers requests, each the name of a method of what `make` returns and its arguments."""
+    os.environ |= environment
+    os.sched_setaffinity(0, cores)
+    nowhere = os.open(os.devnull, os.O_WRONLY)
+    for stream in (sys.stdout, sys.stderr):
+        os.dup2(nowhere, stream.fileno())
+    served = make()
     while (request := connection.recv()) is not None:
         name, *arguments = request
         try:
-            connection.send((True, getattr(program, name)(*arguments)))
+            connection.send((True, getattr(served, name)(*arguments)))
         except Exception:
             connection.send((False, traceback.format_exc()))
 
@@ -391,12 +399,21 @@ class Failed(Exception):
 
 
 class Apart:
-    """A `Program` in a process of its own."""
+    """An object in a process of its own, with other environment variables.
 
-    def __init__(self, task: Task) -> None:
+    Args:
+        make: returns the object.
+        environment: the variables.
+        cores: the cores of the process.
+    """
+
+    def __init__(
+        self, make: Callable[[], Any], environment: Mapping[str, str], cores: Sequence[int]
+    ) -> None:
         context = multiprocessing.get_context("spawn")
         self.connection, theirs = context.Pipe()
-        self.process = context.Process(target=serve, args=(task, theirs))
+        arguments = make, environment, cores, theirs
+        self.process = context.Process(target=serve, args=arguments)
         self.process.start()
         theirs.close()
 
@@ -561,8 +578,13 @@ class Field:
             del self.programs[variant]
 
 
+def apart(task: Task) -> Apart:
+    """The program of a task in a process of its own."""
+    return Apart(partial(Program, task), task.environment(), task.cores)
+
+
 def model_rows(
-    tasks: Sequence[Task], open_program: Callable[[Task], Any] = Apart
+    tasks: Sequence[Task], open_program: Callable[[Task], Any] = apart
 ) -> tuple[str, list[Row]]:
     """The name of the GPU, and a row for each number of rows of a model."""
     competing, rows = Field(tasks[0].model), []
