@@ -15,9 +15,9 @@ fp8 with scales of rows. Then these take turns, hot, as CUDA graphs:
                  serves the type, else `persistent` of `triton_kernels.py`
 
 Each also multiplies the first rows of A, for 13 numbers of rows. `differing` counts those of the 13
-whose results have other bits than the same rows among all. A second run continues: layers that the file has for
-these kernel sources are skipped. Models take turns, so that any prefix has several. `--page` writes
-the table into the documents, between the lines that name the file.
+whose results have other bits than the same rows among all. A second run continues: layers that the
+file has for these kernel sources are skipped. Models take turns, so that any prefix has several.
+`--page` writes the table into the documents, between the lines that name the file.
 """
 
 from __future__ import annotations

@@ -429,7 +429,7 @@ class Apart:
                 raise Failed(f"no answer to {request[0]} within {ANSWER_S:.0f} s")
             fine, answer = self.connection.recv()
         except (EOFError, OSError):
-            raise Failed(f"its process ended before it answered to {request[0]}") from None
+            raise Failed(f"its process ended before it answered {request[0]}") from None
         if not fine:
             raise Failed(answer.strip().rpartition("\n")[2])
         return answer

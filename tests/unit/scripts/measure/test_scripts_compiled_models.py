@@ -1,0 +1,229 @@
+"""The script that times compiled models."""
+
+from __future__ import annotations
+
+import json
+import os
+from functools import partial
+from io import StringIO
+from pathlib import Path
+from typing import Any, ClassVar
+
+import compiled_models
+import pytest
+from compiled_models import (
+    EAGER,
+    MAX,
+    MODELS,
+    PLAIN,
+    RACED,
+    TUNED,
+    Apart,
+    Failed,
+    Program,
+    Task,
+    built,
+    conclusions,
+    gain,
+    hidden_states,
+    kept,
+    model_rows,
+    summary,
+    table,
+)
+from rich.console import Console
+from typer import Typer
+from typer.testing import CliRunner
+
+US = {EAGER: 50.0, PLAIN: 20.0, RACED: 16.0, MAX: 18.0}
+
+
+def task(variant: str, **fields: Any) -> Task:
+    return Task("llama", variant, Path("unused"), rows=(1, 16), **fields)
+
+
+class FakeProgram:
+    """Answers as a program of which a request may fail; `asked` has the variants in their turns."""
+
+    asked: ClassVar[list[str]] = []
+    failing: ClassVar[tuple[str, str] | None] = None
+
+    def __init__(self, of: Task) -> None:
+        self.variant, self.closed = of.variant, 0
+
+    def __call__(self, name: str, *arguments: Any) -> Any:
+        del arguments
+        if (self.variant, name) == self.failing:
+            raise Failed("it is broken")
+        if name == "sample":
+            self.asked.append(self.variant)
+            return US[self.variant], 2 * US[self.variant]
+        if name == "start":
+            return {"device": "a GPU", "tune_s": 0.0}
+        return {"compile_s": {EAGER: 0.0, MAX: 40.0}.get(self.variant, 5.0), "error": 0.01}
+
+    def close(self) -> None:
+        self.closed += 1
+
+
+@pytest.fixture(autouse=True)
+def _fresh(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(FakeProgram, "asked", [])
+    monkeypatch.setattr(FakeProgram, "failing", None)
+
+
+def rows_of(*variants: str) -> list[dict[str, Any]]:
+    device, rows = model_rows([task(variant) for variant in variants], FakeProgram)
+    assert device == "a GPU"
+    return rows
+
+
+def row(rows: int, us: dict[str, float], errors: dict[str, float] | None = None) -> dict[str, Any]:
+    seconds = {EAGER: 0.0, MAX: 40.0}
+    variants = {
+        name: {
+            "us": time,
+            "spread_us": 0.1,
+            "wall_us": 2 * time,
+            "compile_s": seconds.get(name, 5.0),
+            "tune_s": 0.0,
+            "error": (errors or {}).get(name, 0.01),
+        }
+        for name, time in us.items()
+    }
+    return {"model": "llama", "rows": rows, "variants": variants, "failures": {}}
+
+
+def test_variants_take_turns_in_alternating_order() -> None:
+    first, second = rows_of(EAGER, PLAIN, RACED)
+    assert FakeProgram.asked[:6] == [EAGER, PLAIN, RACED, RACED, PLAIN, EAGER]
+    assert [first["rows"], second["rows"]] == [1, 16]
+    assert first["variants"][RACED]["us"] == 16.0
+    assert first["variants"][RACED]["wall_us"] == 32.0
+    assert gain(first, RACED, PLAIN) == 1.25
+
+
+@pytest.mark.parametrize("request_name", ["start", "prepare", "sample"])
+def test_failing_variant_leaves_the_others(
+    request_name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(FakeProgram, "failing", (RACED, request_name))
+    first, second = rows_of(EAGER, PLAIN, RACED)
+    for found in (first, second):
+        assert {*found["variants"]} == {EAGER, PLAIN}
+        assert found["failures"] == {RACED: "it is broken"}
+    assert gain(first, RACED, PLAIN) is None
+
+
+def test_summary_has_means_worst_cases_and_compile_seconds() -> None:
+    rows = [
+        row(1, US, {RACED: 0.012}),
+        row(16, {**US, RACED: 25.0}),
+        row(128, {EAGER: 50.0, PLAIN: 20.0}),  # nothing of ours ran
+    ]
+    found = summary(rows)
+    assert {*found} == {RACED}
+    over = found[RACED]["over"]
+    assert over[PLAIN]["geomean"] == pytest.approx(1.0)
+    assert over[PLAIN]["worst"] == pytest.approx(0.8)
+    assert over[PLAIN]["worst_case"] == "llama, 16 rows"
+    assert over[MAX]["geomean"] == pytest.approx((18 / 16 * 18 / 25) ** 0.5)
+    assert over[MAX]["compile_share"] == pytest.approx(10 / 80)
+    assert found[RACED]["by_rows"] == {1: pytest.approx(1.25), 16: pytest.approx(0.8)}
+    assert found[RACED]["largest_error_ratio"] == pytest.approx(1.2)
+    lines = [*conclusions(found)]
+    assert lines[0].startswith("raced over plain: geomean 1.000, worst 0.800 (llama, 16 rows)")
+
+
+def test_table_has_a_line_for_each_variant_of_ours() -> None:
+    text = StringIO()
+    rows = [row(1, {**US, TUNED: 10.0}), row(16, {EAGER: 50.0, PLAIN: 20.0})]
+    Console(width=140, file=text).print(table(rows))
+    lines = text.getvalue().splitlines()[1:]
+    assert [line.split()[:2] for line in lines] == [["llama", "1"]] * 2 + [["llama", "16"]]
+    assert lines[0].split()[2:8] == ["50.0", "20.0", "0.5%", "raced", "1.250", "1.125"]
+    assert lines[1].split()[5:8] == ["tuned", "2.000", "1.800"]
+
+
+def test_file_keeps_other_models_of_the_same_settings(tmp_path: Path) -> None:
+    out, settings = tmp_path / "out.json", {"mode": "default"}
+    rows = [{**row(1, US), "model": name} for name in ("llama", "vision")]
+    out.write_text(json.dumps({**settings, "rows": rows}))
+    assert [item["model"] for item in kept(out, settings, ["vision"])] == ["llama"]
+    assert kept(out, {"mode": "reduce-overhead"}, ["vision"]) == []
+    assert kept(tmp_path / "none.json", settings, []) == []
+
+
+@pytest.mark.parametrize(
+    "options", [["--models", "llama,none"], ["--skip", "none"], ["--mode", "none"]]
+)
+def test_unknown_names_are_refused(options: list[str], tmp_path: Path) -> None:
+    app = Typer()
+    app.command()(compiled_models.main)
+    result = CliRunner().invoke(app, [str(tmp_path / "out.json"), *options])
+    assert result.exit_code == 2
+    assert "none" in result.output
+
+
+def test_object_in_a_process_answers_until_it_ends() -> None:
+    cores = sorted(os.sched_getaffinity(0))
+    other = Apart(partial(__import__, "os"), {"AUTOTUNE_TEST": "set"}, cores)
+    try:
+        assert other("getenv", "AUTOTUNE_TEST") == "set"
+        assert other("getpid") != os.getpid()
+        with pytest.raises(Failed, match="ValueError: embedded null byte"):
+            other("stat", "\0")
+        with pytest.raises(Failed, match="ended before it answered _exit"):
+            other("_exit", 3)
+    finally:
+        other.close()
+
+
+TINY: dict[str, dict[str, Any]] = {
+    "llama": {"hidden": 64, "intermediate": 128, "heads": 4, "kv_heads": 2, "layers": 1},
+    "decoder": {"hidden_size": 64, "intermediate_size": 96, "num_attention_heads": 4},
+    "encoder": {"hidden_size": 64, "intermediate_size": 96, "num_attention_heads": 4},
+    "experts": {"hidden_size": 64, "moe_intermediate_size": 32, "num_experts": 8, "head_dim": 16},
+    "vision": {"hidden_size": 64, "intermediate_size": 96, "num_attention_heads": 4},
+    "speech": {"d_model": 64, "encoder_ffn_dim": 96, "decoder_ffn_dim": 96, "num_mel_bins": 16},
+}
+TINY["speech"] |= {"encoder_attention_heads": 4, "decoder_attention_heads": 4}
+FEW_WORDS = {"vocab_size": 99, "pad_token_id": 1, "bos_token_id": 1, "eos_token_id": 1}
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_model_runs_on_the_cpu_beside_its_reference(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    torch = pytest.importorskip("torch")
+    if name != "llama":
+        pytest.importorskip("transformers")
+        words = FEW_WORDS | ({"decoder_start_token_id": 1} if name == "speech" else {})
+        monkeypatch.setitem(MODELS[name], "num_hidden_layers", 1)
+        for field, value in words.items():
+            monkeypatch.setitem(MODELS[name], field, value)
+    for field, value in TINY[name].items():
+        monkeypatch.setitem(MODELS[name], field, value)
+    program = Program(Task(name, EAGER, tmp_path, gpu="", rows=(5,)))
+    prepared = program.prepare(5)
+    assert prepared["compile_s"] == 0.0
+    assert 0 < prepared["error"] < 0.05
+    model, inputs = built(torch, name, 5, "cpu")
+    output = hidden_states(model(**inputs))
+    assert output.shape[:2] == (1, 5)
+    assert torch.equal(output, hidden_states(program.run()))
+    us, wall_us = program.sample()
+    assert us == wall_us > 0
+    program.open.close()
+
+
+def test_other_weights_are_noticed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    torch = pytest.importorskip("torch")
+    for field, value in TINY["llama"].items():
+        monkeypatch.setitem(MODELS["llama"], field, value)
+    torch.save({"sum": 0.0, "output": torch.zeros(1)}, tmp_path / "reference-5.pt")
+    monkeypatch.setattr(torch, "compile", lambda model, **_: model)
+    program = Program(Task("llama", PLAIN, tmp_path, gpu="", rows=(5,)))
+    with pytest.raises(ValueError, match="the weights of plain differ from those of eager"):
+        program.prepare(5)
+    program.open.close()
