@@ -17,13 +17,14 @@ fp8 with scales of rows. Then these take turns, hot, as CUDA graphs:
 Each also multiplies the first rows of A, for 13 numbers of rows. `differing` counts those of the 13
 whose results have other bits than the same rows among all. A second run continues: layers that the
 file has for these kernel sources are skipped. Models take turns, so that any prefix has several.
-`--page` writes the table into the documents, between the lines that name the file.
+`--page` writes the table into `docs/results.md`.
 """
 
 from __future__ import annotations
 
 import json
 import os
+import re
 import statistics
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
@@ -41,7 +42,8 @@ from shipped import MODELS
 
 import autotune
 from autotune.files import write_whole
-from autotune.measure import targets
+from autotune.measure import devices, targets
+from autotune.problem.arguments import Span
 
 OURS, FREE, CUBLAS, WORKSPACE, TRITON = "ours", "free", "cublas", "workspace", "triton"
 TITLES = {
@@ -63,7 +65,9 @@ SMALL_WORKSPACE = {"CUBLAS_WORKSPACE_CONFIG": ":16:8", "CUBLASLT_WORKSPACE_SIZE"
 ROUNDS, GRAPH = 21, 20
 """Turns of each kernel, and launches in a graph."""
 
-PAGE = Path(__file__).resolve().parents[2] / "docs" / "batch-invariance.md"
+PAGE = Path(__file__).resolve().parents[2] / "docs" / "results.md"
+PLACE = re.compile(r"<!-- batch invariance: (\S+) -->\n(.*?)<!-- end -->", re.DOTALL)
+"""The documents' table: the file that it is made from, below `docs`, and its lines."""
 Row = dict[str, Any]
 
 
@@ -79,8 +83,9 @@ def main(
 ) -> None:
     """Prints ratios to the time of our batch-invariant kernels, and whose bits differ."""
     if page:
-        content = json.loads(out.read_text(encoding="utf-8"))
-        write_whole(PAGE, inserted(PAGE.read_text("utf-8"), out.name, content["rows"]).encode())
+        rows = json.loads(out.read_text(encoding="utf-8"))["rows"]
+        file = out.resolve().relative_to(PAGE.parent).as_posix()
+        write_whole(PAGE, inserted(PAGE.read_text("utf-8"), file, rows).encode())
         return
     began, source = perf_counter(), targets.here().source
     rows = rows_in(out, source)
@@ -98,7 +103,7 @@ def main(
                 typer.echo(f"{n}x{k} {compute}: {error}")
                 continue
             content = {
-                **of_this_machine(rows[-1].pop("device"), commit),
+                **of_this_machine(devices.probe(0).name, commit),
                 "source": source,
                 "summary": summary(rows),
                 "rows": rows,
@@ -112,9 +117,8 @@ def layer_row(compute: str, n: int, k: int, each: float, free: bool) -> Row:
     """The figures of a layer, tuned in this process and timed in two others."""
     low, high = ROWS[0], ROWS[-1]
     suffix = f"{n}x{k}:{COMPUTES[compute]}"
-    tuned = autotune.tune(
-        f"{low}..{high}x{suffix}", seconds=each, batch_invariant=True, progress=False
-    )
+    span = Span.parse(f"{low}..{high}x{suffix}")
+    tuned = autotune.tune(span, seconds=each, batch_invariant=True, progress=False)
     if free:
         for m in ROWS:
             autotune.tune(f"{m}x{suffix}", seconds=each, progress=False)
@@ -126,13 +130,11 @@ def layer_row(compute: str, n: int, k: int, each: float, free: bool) -> Row:
             side = Apart(partial(Side, compute, n, k, names), environment, cores)
             opened.callback(side.close)
             sides.append((side, names))
-        device, differing = "", {}
+        differing: dict[str, int] = {}
         for side, _ in sides:
-            device, counts = side("check")
-            differing |= counts
+            differing |= side("check")
         times = {str(m): timed(sides, m) for m in ROWS}
     return {
-        "device": device,
         "compute": compute,
         "layer": [n, k],
         "order": tuned.order,
@@ -162,15 +164,19 @@ class Side:
     Args:
         compute, n, k: precision and sizes.
         names: the kernels.
+        device: where the operands lie.
     """
 
-    def __init__(self, compute: str, n: int, k: int, names: Sequence[str]) -> None:
+    def __init__(
+        self, compute: str, n: int, k: int, names: Sequence[str], device: str = "cuda"
+    ) -> None:
         import torch
 
         self.torch, self.names = torch, names
         self.graphs: dict[tuple[str, int], Any] = {}
+        self.operands: tuple[Any, ...]
         torch.manual_seed(0)
-        with torch.device("cuda"):
+        with torch.device(device):
             a, b = (torch.randn(rows, k) for rows in (CHECKED[-1], n))
             if compute == "bf16":
                 self.operands = a.bfloat16(), b.bfloat16(), None, None
@@ -180,22 +186,18 @@ class Side:
 
     def call(self, name: str, m: int) -> Callable[[], Any]:
         """The product of the first `m` rows by a kernel."""
-        torch, (a, b, scale_a, scale_b) = self.torch, self.operands
+        torch = self.torch
+        a, b, scale_a, scale_b = self.operands
         rows, columns = a[:m], b.t()
+        scales: dict[str, Any] = {}
+        if scale_a is not None:
+            scales = {"scale_a": scale_a[:m], "scale_b": scale_b.t(), "out_dtype": torch.bfloat16}
         if name in (OURS, FREE):
             policy = autotune.Policy(batch_invariant=name == OURS, vendor=False)
-            if scale_a is None:
-                return partial(autotune.matmul, rows, columns, policy=policy)
-            scales = {"scale_a": scale_a[:m], "scale_b": scale_b.t()}
-            return partial(
-                autotune.matmul, rows, columns, out_dtype=torch.bfloat16, policy=policy, **scales
-            )
+            return partial(autotune.matmul, rows, columns, policy=policy, **scales)
         if name == TRITON:
             return self.triton(rows, b, scale_a, scale_b)
-        if scale_a is None:
-            return partial(torch.mm, rows, columns)
-        scales = {"scale_a": scale_a[:m], "scale_b": scale_b.t(), "out_dtype": torch.bfloat16}
-        return partial(torch._scaled_mm, rows, columns, **scales)
+        return partial(torch._scaled_mm if scales else torch.mm, rows, columns, **scales)
 
     def triton(self, rows: Any, b: Any, scale_a: Any, scale_b: Any) -> Callable[[], Any]:
         """The product by the public Triton kernel, else by ours."""
@@ -210,14 +212,16 @@ class Side:
 
         return partial(persistent_product, self.torch, rows, b, scale_a, scale_b)
 
-    def check(self) -> tuple[str, dict[str, int]]:
-        """The GPU's name, and for each kernel with how many numbers of rows bits differ.
+    def check(self) -> dict[str, int]:
+        """For each kernel with how many numbers of rows bits differ.
 
         Raises:
             ValueError: if a result is wrong.
         """
-        a, b, scale_a, scale_b = (None if x is None else x.double() for x in self.operands)
-        exact = a @ b.t() if scale_a is None else (a @ b.t()) * scale_a * scale_b.t()
+        a, b, scale_a, scale_b = self.operands
+        exact = a.double() @ b.double().t()
+        if scale_a is not None:
+            exact = exact * scale_a * scale_b.t()
         differing = {}
         for name in self.names:
             whole = self.call(name, CHECKED[-1])()
@@ -226,7 +230,7 @@ class Side:
                 raise ValueError(f"{name} has a relative error of {error:.2g}")
             results = ((m, self.call(name, m)()) for m in CHECKED)
             differing[name] = sum(not self.torch.equal(c, whole[:m]) for m, c in results)
-        return self.torch.cuda.get_device_name(), differing
+        return differing
 
     def sample(self, name: str, m: int) -> float:
         """Microseconds of a launch in a CUDA graph of several."""
@@ -308,17 +312,17 @@ def markdown(rows: Sequence[Row]) -> Iterator[str]:
 
 
 def inserted(text: str, file: str, rows: Sequence[Row]) -> str:
-    """A page with the table between the comments that name its file.
+    """A page with the table, and the file that it is made from, between the comments for it.
 
     Raises:
         ValueError: if the page has no such comments.
     """
-    begin, end = f"<!-- table of {file} -->\n", "<!-- end of the table -->"
-    before, found, rest = text.partition(begin)
-    _, closed, after = rest.partition(end)
-    if not (found and closed):
-        raise ValueError(f"no table of {file} in {PAGE.name}")
-    return "".join((before, begin, "\n", *(f"{row}\n" for row in markdown(rows)), "\n", end, after))
+    lines = "".join(f"{row}\n" for row in markdown(rows))
+    table = f"<!-- batch invariance: {file} -->\n\n{lines}\n<!-- end -->"
+    page, found = PLACE.subn(lambda _: table, text)
+    if found != 1:
+        raise ValueError(f"{PAGE.name} has {found} places for the table; it needs one: {table}")
+    return page
 
 
 if __name__ == "__main__":

@@ -144,7 +144,7 @@ def llama(torch: Any, sizes: Mapping[str, int]) -> Any:
         turned = torch.cat((-high, low), -1)
         return x * angles.cos().to(x.dtype) + turned * angles.sin().to(x.dtype)
 
-    class Block(nn.Module):  # type: ignore[misc]
+    class Block(nn.Module):  # type: ignore[misc, name-defined]
         def __init__(self) -> None:
             super().__init__()
             self.norms = nn.ModuleList([nn.RMSNorm(hidden, eps=1e-5) for _ in range(2)])
@@ -177,7 +177,8 @@ def built(torch: Any, name: str, rows: int, device: str) -> tuple[Any, Row]:
     A vision model has at least two tokens, those of the class and of a patch.
     """
     torch.manual_seed(0)
-    sizes, shape = dict(MODELS[name]), None
+    sizes = dict(MODELS[name])
+    shape: dict[str, tuple[int, ...]]
     with torch.device(device):
         if name == "llama":
             model = llama(torch, sizes).to(torch.bfloat16)
@@ -265,6 +266,8 @@ class Program:
 
         self.task, self.torch = task, torch
         self.device = "cuda" if task.gpu else "cpu"
+        self.run: Callable[[], Any] = lambda: None
+        self.calls = 1
         self.open = ExitStack()
         self.open.enter_context(torch.inference_mode())
 
@@ -331,8 +334,6 @@ class Program:
             return wall_us, wall_us
         return burst_us(self.torch, self.run, self.calls, wall_us * self.calls), wall_us
 
-    calls = 1
-
     def wall_us(self) -> float:
         """Microseconds of a call of a burst, as the host's clock has them."""
         self.wait()
@@ -349,7 +350,7 @@ class Program:
 
     def forget(self) -> None:
         """Frees the model, its compiled code and its CUDA graphs."""
-        self.run = None
+        self.run = lambda: None
         self.torch.compiler.reset()
         gc.collect()
         if self.task.gpu:
@@ -687,7 +688,7 @@ def spanned(rows: Sequence[Row], variant: str, base: str) -> Row:
 
 def seconds_of(rows: Sequence[Row], variant: str) -> float:
     """The compile seconds of a variant, added up."""
-    return sum(row["variants"][variant]["compile_s"] for row in rows)
+    return float(sum(row["variants"][variant]["compile_s"] for row in rows))
 
 
 def conclusions(found: Row) -> Iterator[str]:
