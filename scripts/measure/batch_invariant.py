@@ -25,7 +25,6 @@ from __future__ import annotations
 import json
 import os
 import re
-import statistics
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
@@ -36,11 +35,12 @@ from time import perf_counter
 from typing import Annotated, Any
 
 import typer
-from compiled_models import Apart, Failed, burst_us
+from apart import Apart, Failed, burst_us, median
 from results import geomean, of_this_machine, rows_in
 from shipped import MODELS
 
 import autotune
+from autotune.errors import AutotuneError
 from autotune.files import write_whole
 from autotune.measure import devices, targets
 from autotune.problem.arguments import Span
@@ -99,7 +99,7 @@ def main(
                 continue
             try:
                 rows.append(layer_row(compute, n, k, each, free))
-            except Failed as error:
+            except (Failed, AutotuneError) as error:
                 typer.echo(f"{n}x{k} {compute}: {error}")
                 continue
             content = {
@@ -151,11 +151,7 @@ def timed(sides: Sequence[tuple[Apart, Sequence[str]]], m: int) -> dict[str, Row
         for side, names in sides[:: -1 if turn % 2 else 1]:
             for name in names:
                 samples.setdefault(name, []).append(side("sample", name, m))
-    quartiles = {name: statistics.quantiles(taken, n=4) for name, taken in samples.items()}
-    return {
-        name: {"us": middle, "spread_us": (high - low) / 2}
-        for name, (low, middle, high) in quartiles.items()
-    }
+    return {name: median(taken) for name, taken in samples.items()}
 
 
 class Side:

@@ -32,12 +32,9 @@ from __future__ import annotations
 import copy
 import gc
 import json
-import multiprocessing
 import os
 import statistics
-import sys
 import tempfile
-import traceback
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, suppress
@@ -50,6 +47,7 @@ from time import perf_counter
 from typing import Annotated, Any
 
 import typer
+from apart import Apart, Failed, burst_us, median
 from results import geomean, of_this_machine
 from rich.console import Console
 from rich.table import Table
@@ -123,8 +121,6 @@ MODELS: dict[str, dict[str, Any]] = {
 ROWS = (1, 16, 128, 2048)
 ROUNDS, BURST_US, MOST_CALLS = 21, 2000.0, 16
 """Turns of each variant, microseconds of a burst, most calls of a burst."""
-ANSWER_S, CLOSED_S = 600.0, 10.0
-"""Seconds in which a process must answer, and must end."""
 
 SHOWN = Console(width=120, soft_wrap=True)
 Row = dict[str, Any]
@@ -284,7 +280,8 @@ class Program:
                 raise LookupError("this version has no autotune.torch.inductor")
             if variant == TUNED:
                 tune_s = self.tune()
-            policy = autotune.Policy(tune="quick") if variant == RACED else None
+            # By itself it races shapes without a record, and ranks by cold times.
+            policy = autotune.Policy(cold=True) if variant == TUNED else None
             self.open.enter_context(inductor(policy))
         name = torch.cuda.get_device_name() if self.task.gpu else "CPU"
         return {"device": name, "tune_s": tune_s}
@@ -298,7 +295,7 @@ class Program:
         del model
         self.forget()
         began = perf_counter()
-        autotune.tune(shapes, seconds=self.task.seconds, progress=False)
+        autotune.tune(shapes, seconds=self.task.seconds, objective="cold", progress=False)
         return perf_counter() - began
 
     def prepare(self, rows: int) -> Row:
@@ -357,95 +354,9 @@ class Program:
             self.torch.cuda.empty_cache()
 
 
-def burst_us(torch: Any, run: Callable[[], object], calls: int, host_us: float) -> float:
-    """Microseconds of the GPU for a call of a burst.
-
-    The calls queue behind a kernel that waits for longer than `host_us`, the host's time for all.
-    """
-    begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
-    torch.cuda._sleep(int(3000 * host_us))  # cycles, of which no GPU has 3000 in a microsecond
-    begin.record()
-    for _ in range(calls):
-        run()
-    end.record()
-    end.synchronize()
-    return float(1e3 * begin.elapsed_time(end) / calls)
-
-
 def checksum(model: Any) -> float:
     """A number that tells two models with different weights apart."""
     return sum(float(weight.double().abs().sum()) for weight in model.parameters())
-
-
-def serve(
-    make: Callable[[], Any], environment: Mapping[str, str], cores: Sequence[int], connection: Any
-) -> None:
-    """Answers requests, each the name of a method of what `make` returns and its arguments."""
-    os.environ |= environment
-    os.sched_setaffinity(0, cores)
-    nowhere = os.open(os.devnull, os.O_WRONLY)
-    for stream in (sys.stdout, sys.stderr):
-        os.dup2(nowhere, stream.fileno())
-    served = make()
-    while (request := connection.recv()) is not None:
-        name, *arguments = request
-        try:
-            connection.send((True, getattr(served, name)(*arguments)))
-        except Exception:
-            connection.send((False, traceback.format_exc()))
-
-
-class Failed(Exception):
-    """A variant that does not run; the text says why in a line."""
-
-
-class Apart:
-    """An object in a process of its own, with other environment variables.
-
-    Args:
-        make: returns the object.
-        environment: the variables.
-        cores: the cores of the process.
-    """
-
-    def __init__(
-        self, make: Callable[[], Any], environment: Mapping[str, str], cores: Sequence[int]
-    ) -> None:
-        context = multiprocessing.get_context("spawn")
-        self.connection, theirs = context.Pipe()
-        arguments = make, environment, cores, theirs
-        self.process = context.Process(target=serve, args=arguments)
-        self.process.start()
-        theirs.close()
-
-    def __call__(self, *request: Any) -> Any:
-        """The answer to a request.
-
-        Raises:
-            Failed: if the process raised an error, ended, or took too long.
-        """
-        try:
-            self.connection.send(request)
-            if not self.connection.poll(ANSWER_S):
-                raise Failed(f"no answer to {request[0]} within {ANSWER_S:.0f} s")
-            fine, answer = self.connection.recv()
-        except (EOFError, OSError):
-            raise Failed(f"its process ended before it answered {request[0]}") from None
-        if not fine:
-            raise Failed(answer.strip().rpartition("\n")[2])
-        return answer
-
-    def close(self) -> None:
-        """Ends the process."""
-        if self.connection.closed:
-            return
-        with suppress(OSError):
-            self.connection.send(None)
-        self.process.join(CLOSED_S)
-        if self.process.is_alive():
-            self.process.kill()
-            self.process.join()
-        self.connection.close()
 
 
 def main(
@@ -607,7 +518,8 @@ def model_rows(
                     variant: {
                         **prepared[variant],
                         "tune_s": started[variant]["tune_s"],
-                        **timed(taken),
+                        **median([us for us, _ in taken]),
+                        "wall_us": statistics.median(wall for _, wall in taken),
                     }
                     for variant, taken in samples.items()
                     if variant in competing.programs
@@ -618,13 +530,6 @@ def model_rows(
             SHOWN.print(line(row), markup=False)
     device = next((answer["device"] for answer in started.values()), "")
     return device, rows
-
-
-def timed(samples: Sequence[tuple[float, float]]) -> Row:
-    """Median times, and half the interquartile range of those of the GPU."""
-    own, wall = zip(*samples, strict=True)
-    low, middle, high = statistics.quantiles(own, n=4)
-    return {"us": middle, "spread_us": (high - low) / 2, "wall_us": statistics.median(wall)}
 
 
 def gain(row: Row, variant: str, over: str, figure: str = "us") -> float | None:

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import json
-import os
-from functools import partial
 from io import StringIO
 from pathlib import Path
 from typing import Any, ClassVar
 
 import compiled_models
 import pytest
+from apart import Failed
 from compiled_models import (
     EAGER,
     MAX,
@@ -18,8 +17,6 @@ from compiled_models import (
     PLAIN,
     RACED,
     TUNED,
-    Apart,
-    Failed,
     Program,
     Task,
     built,
@@ -163,20 +160,6 @@ def test_unknown_names_are_refused(options: list[str], tmp_path: Path) -> None:
     result = CliRunner().invoke(app, [str(tmp_path / "out.json"), *options])
     assert result.exit_code == 2
     assert "none" in result.output
-
-
-def test_object_in_a_process_answers_until_it_ends() -> None:
-    cores = sorted(os.sched_getaffinity(0))
-    other = Apart(partial(__import__, "os"), {"AUTOTUNE_TEST": "set"}, cores)
-    try:
-        assert other("getenv", "AUTOTUNE_TEST") == "set"
-        assert other("getpid") != os.getpid()
-        with pytest.raises(Failed, match="ValueError: embedded null byte"):
-            other("stat", "\0")
-        with pytest.raises(Failed, match="ended before it answered _exit"):
-            other("_exit", 3)
-    finally:
-        other.close()
 
 
 TINY: dict[str, dict[str, Any]] = {
