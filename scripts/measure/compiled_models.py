@@ -35,7 +35,7 @@ import json
 import os
 import statistics
 import tempfile
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence, Set
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field
@@ -43,6 +43,7 @@ from functools import partial
 from importlib import metadata
 from pathlib import Path
 from queue import SimpleQueue
+from threading import Lock
 from time import perf_counter
 from typing import Annotated, Any
 
@@ -54,6 +55,7 @@ from rich.table import Table
 
 import autotune
 from autotune.files import write_whole
+from autotune.measure import targets
 from autotune.report import cell
 
 EAGER, PLAIN, RACED, TUNED, MAX = "eager", "plain", "raced", "tuned", "max-autotune"
@@ -372,12 +374,52 @@ def main(
     seconds: Annotated[
         float, typer.Option(help="Seconds of tuning a model for `tuned`; 0 skips it.")
     ] = 0.0,
+    limit: Annotated[
+        float, typer.Option(help="No number of rows starts after these seconds.")
+    ] = 420.0,
     index: Annotated[str, typer.Option(help="GPUs, separated by commas.")] = "0",
     commit: Annotated[str, typer.Option(help="Commit; by default that of this checkout.")] = "",
 ) -> None:
     """Prints the times of each model and number of rows, and geometric means."""
     names = models.split(",")
     skipped = {*(skip or ()), *(() if seconds else (TUNED,))}
+    refuse_unknown(names, skipped, mode)
+    variants = [variant for variant in VARIANTS if variant not in skipped]
+    settings: Row = {
+        "mode": mode,
+        "seconds": seconds,
+        "asked": variants,
+        "source": targets.here().source,
+        "versions": {name: version(name) for name in ("torch", "triton", "transformers")},
+    }
+    measured, lock = kept(out, settings), Lock()
+    done = {(row["model"], row["rows"]) for row in measured}
+    numbers = sorted({int(number) for number in rows.split(",")})
+    missing = {name: [m for m in numbers if (name, m) not in done] for name in names}
+    out.parent.mkdir(parents=True, exist_ok=True)
+
+    def add(device: str, row: Row) -> None:
+        with lock:
+            measured.append(row)
+            measured.sort(key=lambda row: ([*MODELS].index(row["model"]), row["rows"]))
+            content = {
+                **of_this_machine(device, commit),
+                **settings,
+                "summary": summary(measured),
+                "rows": measured,
+            }
+            write_whole(out, (json.dumps(content, indent=1, allow_nan=False) + "\n").encode())
+            SHOWN.print(line(row), markup=False)
+
+    wanted = {name: some for name, some in missing.items() if some}
+    contest(wanted, {**settings, "limit": limit}, index.split(","), add)
+    SHOWN.print(table(measured))
+    for text in conclusions(summary(measured)):
+        SHOWN.print(text, markup=False)
+
+
+def refuse_unknown(names: Sequence[str], skipped: Set[str], mode: str) -> None:
+    """Raises `typer.BadParameter` for names that the script does not know."""
     for kind, given, known in (
         ("model", names, MODELS),
         ("variant", skipped, VARIANTS),
@@ -387,28 +429,6 @@ def main(
             raise typer.BadParameter(f"no {kind} {', '.join(sorted(unknown))}; give {[*known]}")
     if {EAGER, PLAIN} & skipped:
         raise typer.BadParameter("eager has the reference, and plain is what others compare with")
-    settings: Row = {
-        "mode": mode,
-        "seconds": seconds,
-        "versions": {name: version(name) for name in ("torch", "triton", "transformers")},
-    }
-    variants = [variant for variant in VARIANTS if variant not in skipped]
-    numbers = sorted({int(number) for number in rows.split(",")})
-    measured = kept(out, settings, names)
-    out.parent.mkdir(parents=True, exist_ok=True)
-    for device, found in contest(names, variants, numbers, settings, index.split(",")):
-        measured += found
-        measured.sort(key=lambda row: ([*MODELS].index(row["model"]), row["rows"]))
-        content = {
-            **of_this_machine(device, commit),
-            **settings,
-            "summary": summary(measured),
-            "rows": measured,
-        }
-        write_whole(out, (json.dumps(content, indent=1, allow_nan=False) + "\n").encode())
-    SHOWN.print(table(measured))
-    for line in conclusions(summary(measured)):
-        SHOWN.print(line, markup=False)
 
 
 def version(name: str) -> str:
@@ -419,41 +439,48 @@ def version(name: str) -> str:
         return ""
 
 
-def kept(path: Path, settings: Row, names: Sequence[str]) -> list[Row]:
-    """The rows of other models in a file that was made with these settings."""
+def kept(path: Path, settings: Row) -> list[Row]:
+    """The rows of a file, if it was made with these settings."""
     if not path.exists():
         return []
     content = json.loads(path.read_text(encoding="utf-8"))
-    if any(content.get(name) != value for name, value in settings.items()):
-        return []
-    return [row for row in content["rows"] if row["model"] not in names]
+    same = all(content.get(name) == value for name, value in settings.items())
+    return [*content["rows"]] if same else []
 
 
 def contest(
-    names: Sequence[str],
-    variants: Sequence[str],
-    numbers: Sequence[int],
+    missing: Mapping[str, Sequence[int]],
     settings: Row,
     gpus: Sequence[str],
-) -> Iterator[tuple[str, list[Row]]]:
-    """The device and the rows of each model; a GPU takes the next one, with its share of cores."""
-    cores = sorted(os.sched_getaffinity(0))
+    add: Callable[[str, Row], None],
+) -> None:
+    """Runs models for numbers of rows; each GPU takes the next model, with its share of cores.
+
+    Args:
+        missing: the numbers of rows of each model.
+        settings: those of the file, and `limit`, the seconds after which no number of rows begins.
+        gpus: their numbers.
+        add: takes the name of the GPU and a row.
+    """
+    cores, until = sorted(os.sched_getaffinity(0)), perf_counter() + settings["limit"]
     each = max(1, len(cores) // len(gpus))
     free: SimpleQueue[tuple[str, list[int]]] = SimpleQueue()
     for place, gpu in enumerate(gpus):
         free.put((gpu, cores[place * each : (place + 1) * each]))
 
-    def compared(name: str) -> tuple[str, list[Row]]:
+    def run(name: str) -> None:
         gpu, own = free.get()
         try:
             with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as folder:
-                shared = Path(folder), settings["mode"], settings["seconds"], numbers, gpu, own
-                return model_rows([Task(name, variant, *shared) for variant in variants])
+                place = Path(folder), settings["mode"], settings["seconds"], missing[name], gpu, own
+                tasks = [Task(name, variant, *place) for variant in settings["asked"]]
+                run_model(tasks, until, add)
         finally:
             free.put((gpu, own))
 
     with ThreadPoolExecutor(len(gpus)) as pool:
-        yield from pool.map(compared, names)
+        for _ in pool.map(run, missing):
+            pass
 
 
 @dataclass
@@ -495,41 +522,49 @@ def apart(task: Task) -> Apart:
     return Apart(partial(Program, task), task.environment(), task.cores)
 
 
-def model_rows(
-    tasks: Sequence[Task], open_program: Callable[[Task], Any] = apart
-) -> tuple[str, list[Row]]:
-    """The name of the GPU, and a row for each number of rows of a model."""
-    competing, rows = Field(tasks[0].model), []
+def run_model(
+    tasks: Sequence[Task],
+    until: float,
+    add: Callable[[str, Row], None],
+    open_program: Callable[[Task], Any] = apart,
+) -> None:
+    """Runs the variants of a model for each of its numbers of rows that begins before `until`."""
+    name, numbers = tasks[0].model, tasks[0].rows
+    competing = Field(name)
     with ExitStack() as opened:
-        for task in tasks:
-            competing.programs[task.variant] = program = open_program(task)
-            opened.callback(program.close)
+        if perf_counter() < until:
+            for task in tasks:
+                competing.programs[task.variant] = program = open_program(task)
+                opened.callback(program.close)
         started = competing.ask("start")
-        for number in tasks[0].rows:
-            prepared = competing.ask("prepare", number)
-            samples: dict[str, list[tuple[float, float]]] = {}
-            for turn in range(ROUNDS):
-                for variant, sample in competing.ask("sample", turn=turn).items():
-                    samples.setdefault(variant, []).append(sample)
-            row = {
-                "model": tasks[0].model,
-                "rows": number,
-                "variants": {
-                    variant: {
-                        **prepared[variant],
-                        "tune_s": started[variant]["tune_s"],
-                        **median([us for us, _ in taken]),
-                        "wall_us": statistics.median(wall for _, wall in taken),
-                    }
-                    for variant, taken in samples.items()
-                    if variant in competing.programs
-                },
-                "failures": dict(competing.failures),
-            }
-            rows.append(row)
-            SHOWN.print(line(row), markup=False)
-    device = next((answer["device"] for answer in started.values()), "")
-    return device, rows
+        for place, number in enumerate(numbers):
+            if perf_counter() >= until:
+                left = ", ".join(map(str, numbers[place:]))
+                SHOWN.print(f"{name}: no time for {left} rows; a second run continues")
+                break
+            variants = interleaved(competing, started, number)
+            row = {"model": name, "rows": number, "variants": variants}
+            device = next((answer["device"] for answer in started.values()), "")
+            add(device, {**row, "failures": dict(competing.failures)})
+
+
+def interleaved(competing: Field, started: Row, number: int) -> Row:
+    """The figures of each variant for a number of rows."""
+    prepared = competing.ask("prepare", number)
+    samples: dict[str, list[tuple[float, float]]] = {}
+    for turn in range(ROUNDS):
+        for variant, sample in competing.ask("sample", turn=turn).items():
+            samples.setdefault(variant, []).append(sample)
+    return {
+        variant: {
+            **prepared[variant],
+            "tune_s": started[variant]["tune_s"],
+            **median([us for us, _ in samples[variant]]),
+            "wall_us": statistics.median(wall for _, wall in samples[variant]),
+        }
+        for variant in prepared
+        if variant in competing.programs
+    }
 
 
 def gain(row: Row, variant: str, over: str, figure: str = "us") -> float | None:

@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 import json
+import math
+from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
+from functools import partial
 from io import StringIO
 from pathlib import Path
 from typing import Any, ClassVar
@@ -24,13 +28,15 @@ from compiled_models import (
     gain,
     hidden_states,
     kept,
-    model_rows,
+    run_model,
     summary,
     table,
 )
 from rich.console import Console
 from typer import Typer
 from typer.testing import CliRunner
+
+import autotune
 
 US = {EAGER: 50.0, PLAIN: 20.0, RACED: 16.0, MAX: 18.0}
 
@@ -69,10 +75,18 @@ def _fresh(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(FakeProgram, "failing", None)
 
 
-def rows_of(*variants: str) -> list[dict[str, Any]]:
-    device, rows = model_rows([task(variant) for variant in variants], FakeProgram)
-    assert device == "a GPU"
-    return rows
+def rows_of(*variants: str, until: float = math.inf) -> list[dict[str, Any]]:
+    rows: list[tuple[str, dict[str, Any]]] = []
+    tasks = [task(variant) for variant in variants]
+    run_model(tasks, until, lambda *found: rows.append(found), FakeProgram)
+    assert {device for device, _ in rows} <= {"a GPU"}
+    return [row for _, row in rows]
+
+
+def app() -> Typer:
+    made = Typer()
+    made.command()(compiled_models.main)
+    return made
 
 
 def row(rows: int, us: dict[str, float], errors: dict[str, float] | None = None) -> dict[str, Any]:
@@ -142,22 +156,53 @@ def test_table_has_a_line_for_each_variant_of_ours() -> None:
     assert lines[1].split()[5:8] == ["tuned", "2.000", "1.800"]
 
 
-def test_file_keeps_other_models_of_the_same_settings(tmp_path: Path) -> None:
-    out, settings = tmp_path / "out.json", {"mode": "default"}
-    rows = [{**row(1, US), "model": name} for name in ("llama", "vision")]
-    out.write_text(json.dumps({**settings, "rows": rows}))
-    assert [item["model"] for item in kept(out, settings, ["vision"])] == ["llama"]
-    assert kept(out, {"mode": "reduce-overhead"}, ["vision"]) == []
-    assert kept(tmp_path / "none.json", settings, []) == []
+def test_nothing_starts_after_the_limit(capsys: pytest.CaptureFixture[str]) -> None:
+    assert rows_of(EAGER, PLAIN, until=0.0) == []
+    assert FakeProgram.asked == []
+    assert "llama: no time for 1, 16 rows; a second run continues" in capsys.readouterr().out
+
+
+def test_second_run_continues(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[tuple[dict[str, Any], list[str]]] = []
+
+    def contest(missing: Any, settings: Any, gpus: Any, add: Any) -> None:
+        assert (settings["limit"], gpus) == (9.0, ["0", "1"])
+        asked.append((missing, settings["asked"]))
+        for name, numbers in missing.items():
+            for number in numbers:
+                add("a GPU", {**row(number, US), "model": name})
+
+    monkeypatch.setattr(compiled_models, "contest", contest)
+    out = tmp_path / "out.json"
+    options = [str(out), "--limit", "9", "--index", "0,1"]
+    run = partial(CliRunner().invoke, app(), catch_exceptions=False)
+    assert run([*options, "--rows", "16", "--models", "vision"]).exit_code == 0
+    result = run([*options, "--rows", "16,1", "--models", "llama,vision"])
+    assert [missing for missing, _ in asked] == [
+        {"vision": [16]},
+        {"llama": [1, 16], "vision": [1]},
+    ]
+    assert asked[0][1] == [EAGER, PLAIN, RACED, MAX]
+    content = json.loads(out.read_text())
+    found = [(item["model"], item["rows"]) for item in content["rows"]]
+    assert found == [(name, number) for name in ("llama", "vision") for number in (1, 16)]
+    assert content["summary"][RACED]["over"][PLAIN]["geomean"] == pytest.approx(1.25)
+    assert "raced over max-autotune: geomean 1.125" in result.output
+
+
+def test_file_of_other_settings_is_not_continued(tmp_path: Path) -> None:
+    out = tmp_path / "out.json"
+    assert kept(out, {"mode": "default"}) == []
+    out.write_text(json.dumps({"mode": "default", "rows": [row(1, US)]}))
+    assert len(kept(out, {"mode": "default"})) == 1
+    assert kept(out, {"mode": "reduce-overhead"}) == []
 
 
 @pytest.mark.parametrize(
     "options", [["--models", "llama,none"], ["--skip", "none"], ["--mode", "none"]]
 )
 def test_unknown_names_are_refused(options: list[str], tmp_path: Path) -> None:
-    app = Typer()
-    app.command()(compiled_models.main)
-    result = CliRunner().invoke(app, [str(tmp_path / "out.json"), *options])
+    result = CliRunner().invoke(app(), [str(tmp_path / "out.json"), *options])
     assert result.exit_code == 2
     assert "none" in result.output
 
@@ -198,6 +243,58 @@ def test_model_runs_on_the_cpu_beside_its_reference(
     us, wall_us = program.sample()
     assert us == wall_us > 0
     program.open.close()
+
+
+@pytest.fixture
+def started(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Callable[[str], Program]:
+    """Starts a program whose compiler is PyTorch's eager mode."""
+    torch = pytest.importorskip("torch")
+    monkeypatch.setattr(torch, "compile", lambda model, **_: model)
+    for field, value in TINY["llama"].items():
+        monkeypatch.setitem(MODELS["llama"], field, value)
+
+    def start(variant: str) -> Program:
+        program = Program(Task("llama", variant, tmp_path, seconds=3.0, gpu="", rows=(5, 7)))
+        program.open.callback(program.forget)
+        assert program.start()["device"] == "CPU"
+        return program
+
+    return start
+
+
+def test_missing_inductor_is_said(
+    started: Callable[[str], Program], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    import autotune.torch
+
+    monkeypatch.delattr(autotune.torch, "inductor", raising=False)
+    started(PLAIN)
+    with pytest.raises(LookupError, match=r"this version has no autotune\.torch\.inductor"):
+        started(RACED)
+
+
+def test_shapes_are_tuned_cold_before_compiling(
+    started: Callable[[str], Program], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    import autotune.torch
+
+    policies: list[autotune.Policy | None] = []
+    tuned: list[tuple[set[int], dict[str, Any]]] = []
+
+    def inductor(policy: autotune.Policy | None) -> AbstractContextManager[None]:
+        policies.append(policy)
+        return nullcontext()
+
+    def tune(shapes: Any, **options: Any) -> None:
+        tuned.append(({problem.m for problem in shapes}, options))
+
+    monkeypatch.setattr(autotune.torch, "inductor", inductor, raising=False)
+    monkeypatch.setattr(autotune, "tune", tune)
+    started(RACED)
+    assert (policies, tuned) == ([None], [])
+    started(TUNED)
+    assert policies == [None, autotune.Policy(cold=True)]
+    assert tuned == [({5, 7}, {"seconds": 3.0, "objective": "cold", "progress": False})]
 
 
 def test_other_weights_are_noticed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
