@@ -7,7 +7,8 @@
 The models have random weights in bf16, the layer sizes of well-known ones and few layers, but more
 bytes than L2 has: a Llama-shaped block written here, and a decoder (Qwen2.5 7B), an encoder (BERT
 large), a mixture of experts (Qwen3 30B-A3B), a vision model (ViT large) and a speech model (Whisper
-large v3) of `transformers`. They run without embeddings of words and without an output layer.
+large v3) of `transformers`. They run without embeddings of words and without an output layer. Rows
+are the tokens of a call: one sequence, or several where real ones are shorter.
 
     eager          the model as PyTorch runs it
     plain          torch.compile(model, mode="reduce-overhead")
@@ -120,7 +121,11 @@ MODELS: dict[str, dict[str, Any]] = {
 }
 """Sizes of the Llama-shaped block, and configurations of `transformers`, else at defaults."""
 
+LONGEST = {"encoder": 512, "vision": 256, "speech": 512}
+"""Tokens of a sequence at most; more rows are several sequences."""
+
 ROWS = (1, 16, 128, 2048)
+ALL_ROWS = ",".join(map(str, ROWS))
 ROUNDS, BURST_US, MOST_CALLS = 21, 2000.0, 16
 """Turns of each variant, microseconds of a burst, most calls of a burst."""
 
@@ -172,41 +177,38 @@ def llama(torch: Any, sizes: Mapping[str, int]) -> Any:
 def built(torch: Any, name: str, rows: int, device: str) -> tuple[Any, Row]:
     """A model in bf16 and its inputs; the same on each call with the same arguments.
 
-    A vision model has at least two tokens, those of the class and of a patch.
+    The rows are tokens of sequences of equal length. A vision model has at least two tokens, those
+    of the class and of a patch.
     """
     torch.manual_seed(0)
     sizes = dict(MODELS[name])
-    shape: dict[str, tuple[int, ...]]
+    batch = -(-rows // LONGEST.get(name, rows))
+    length = rows // batch
+    shapes: dict[str, tuple[int, ...]]
     with torch.device(device):
         if name == "llama":
             model = llama(torch, sizes).to(torch.bfloat16)
-            return model.requires_grad_(False).eval(), {
-                "input": normal(torch, 1, rows, sizes["hidden"])
-            }
-        kind = sizes.pop("model_type")
-        if kind == "vit":
-            patches, patch = max(1, rows - 1), sizes["patch_size"]
-            sizes["image_size"] = [patch, patch * patches]
-            shape = {"pixel_values": (1, 3, patch, patch * patches)}
-        elif kind == "whisper":
-            sizes |= {"max_source_positions": rows, "max_target_positions": rows}
-            shape = {
-                "input_features": (1, sizes["num_mel_bins"], 2 * rows),
-                "decoder_inputs_embeds": (1, rows, sizes["d_model"]),
-            }
+            shapes = {"input": (batch, length, sizes["hidden"])}
         else:
-            shape = {"inputs_embeds": (1, rows, sizes["hidden_size"])}
-        from transformers import AutoConfig, AutoModel
+            kind = sizes.pop("model_type")
+            if kind == "vit":
+                patch, width = sizes["patch_size"], sizes["patch_size"] * max(1, length - 1)
+                sizes["image_size"] = [patch, width]
+                shapes = {"pixel_values": (batch, 3, patch, width)}
+            elif kind == "whisper":
+                sizes |= {"max_source_positions": length, "max_target_positions": length}
+                shapes = {
+                    "input_features": (batch, sizes["num_mel_bins"], 2 * length),
+                    "decoder_inputs_embeds": (batch, length, sizes["d_model"]),
+                }
+            else:
+                shapes = {"inputs_embeds": (batch, length, sizes["hidden_size"])}
+            from transformers import AutoConfig, AutoModel
 
-        config = AutoConfig.for_model(kind, **sizes)
-        model = AutoModel.from_config(config, dtype=torch.bfloat16).to(device)
-        inputs = {name: normal(torch, *size) for name, size in shape.items()}
+            config = AutoConfig.for_model(kind, **sizes)
+            model = AutoModel.from_config(config, dtype=torch.bfloat16).to(device)
+        inputs = {key: torch.randn(*shape).to(torch.bfloat16) for key, shape in shapes.items()}
     return model.requires_grad_(False).eval(), inputs
-
-
-def normal(torch: Any, *shape: int) -> Any:
-    """Random normal numbers in bf16."""
-    return torch.randn(*shape).to(torch.bfloat16)
 
 
 def hidden_states(output: Any) -> Any:
@@ -364,7 +366,7 @@ def checksum(model: Any) -> float:
 def main(
     out: Annotated[Path, typer.Argument(help="JSON file for the figures.")],
     models: Annotated[str, typer.Option(help="Models, separated by commas.")] = ",".join(MODELS),
-    rows: Annotated[str, typer.Option(help="Rows, separated by commas.")] = "1,16,128,2048",
+    rows: Annotated[str, typer.Option(help="Rows, separated by commas.")] = ALL_ROWS,
     skip: Annotated[
         list[str] | None, typer.Option(help="A variant that is not run; repeatable.")
     ] = None,

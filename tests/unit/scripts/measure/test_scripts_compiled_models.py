@@ -297,6 +297,17 @@ def test_shapes_are_tuned_cold_before_compiling(
     assert tuned == [({5, 7}, {"seconds": 3.0, "objective": "cold", "progress": False})]
 
 
+def test_rows_are_tokens_of_sequences_that_are_not_too_long(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    torch = pytest.importorskip("torch")
+    monkeypatch.setitem(compiled_models.LONGEST, "llama", 8)
+    for field, value in TINY["llama"].items():
+        monkeypatch.setitem(MODELS["llama"], field, value)
+    shapes = [tuple(built(torch, "llama", rows, "cpu")[1]["input"].shape) for rows in (1, 8, 32)]
+    assert shapes == [(1, 1, 64), (1, 8, 64), (4, 8, 64)]
+
+
 def test_other_weights_are_noticed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     torch = pytest.importorskip("torch")
     for field, value in TINY["llama"].items():
