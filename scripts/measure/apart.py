@@ -6,13 +6,14 @@ import multiprocessing
 import os
 import statistics
 import sys
-import traceback
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from typing import Any
 
 ANSWER_S, CLOSED_S = 600.0, 10.0
 """Seconds in which a process must answer, and must end."""
+LINES = 3
+"""Lines of an error that are kept: some compilers say in the third what is wrong."""
 
 
 def serve(
@@ -24,13 +25,14 @@ def serve(
     nowhere = os.open(os.devnull, os.O_WRONLY)
     for stream in (sys.stdout, sys.stderr):
         os.dup2(nowhere, stream.fileno())
-    served = make()
+    served = None
     while (request := connection.recv()) is not None:
         name, *arguments = request
         try:
+            served = served or make()
             connection.send((True, getattr(served, name)(*arguments)))
-        except Exception:
-            connection.send((False, traceback.format_exc()))
+        except Exception as error:
+            connection.send((False, f"{type(error).__name__}: {error}"))
 
 
 class Failed(Exception):
@@ -70,7 +72,7 @@ class Apart:
         except (EOFError, OSError):
             raise Failed(f"its process ended before it answered {request[0]}") from None
         if not fine:
-            raise Failed(answer.strip().rpartition("\n")[2])
+            raise Failed(" ".join(answer.split("\n")[:LINES]))
         return answer
 
     def close(self) -> None:

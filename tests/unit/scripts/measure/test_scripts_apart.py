@@ -23,5 +23,14 @@ def test_object_in_a_process_answers_until_it_ends() -> None:
         other.close()
 
 
+def test_object_that_cannot_be_made_is_an_error() -> None:
+    other = Apart(partial(__import__, "missing_module"), {}, sorted(os.sched_getaffinity(0)))
+    try:
+        with pytest.raises(Failed, match="ModuleNotFoundError: No module named 'missing_module'"):
+            other("anything")
+    finally:
+        other.close()
+
+
 def test_spread_is_half_the_interquartile_range() -> None:
     assert median([1.0, 2.0, 3.0, 4.0, 9.0]) == {"us": 3.0, "spread_us": 2.5}
