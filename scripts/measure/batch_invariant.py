@@ -24,7 +24,6 @@ from __future__ import annotations
 
 import json
 import os
-import re
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
@@ -36,7 +35,7 @@ from typing import Annotated, Any
 
 import typer
 from apart import Apart, Failed, burst_us, median
-from results import geomean, of_this_machine, rows_in
+from results import geomean, of_this_machine, rows_in, write_table
 from shipped import MODELS
 
 import autotune
@@ -65,9 +64,9 @@ SMALL_WORKSPACE = {"CUBLAS_WORKSPACE_CONFIG": ":16:8", "CUBLASLT_WORKSPACE_SIZE"
 ROUNDS, GRAPH = 21, 20
 """Turns of each kernel, and launches in a graph."""
 
-PAGE = Path(__file__).resolve().parents[2] / "docs" / "results.md"
-PLACE = re.compile(r"<!-- batch invariance: (\S+) -->\n(.*?)<!-- end -->", re.DOTALL)
-"""The documents' table: the file that it is made from, below `docs`, and its lines."""
+TITLE = "batch invariance"
+"""The title of the table in the documents."""
+
 Row = dict[str, Any]
 
 
@@ -84,8 +83,7 @@ def main(
     """Prints ratios to the time of our batch-invariant kernels, and whose bits differ."""
     if page:
         rows = json.loads(out.read_text(encoding="utf-8"))["rows"]
-        file = out.resolve().relative_to(PAGE.parent).as_posix()
-        write_whole(PAGE, inserted(PAGE.read_text("utf-8"), file, rows).encode())
+        write_table(TITLE, out, markdown(rows))
         return
     began, source = perf_counter(), targets.here().source
     rows = rows_in(out, source)
@@ -305,20 +303,6 @@ def markdown(rows: Sequence[Row]) -> Iterator[str]:
             cells = dict(zip(kinds, texts, strict=True))
             columns = " | ".join(cells.get(name, "") for name in names)
             yield f"| `{compute}`, {title} | {columns} |"
-
-
-def inserted(text: str, file: str, rows: Sequence[Row]) -> str:
-    """A page with the table, and the file that it is made from, between the comments for it.
-
-    Raises:
-        ValueError: if the page has no such comments.
-    """
-    lines = "".join(f"{row}\n" for row in markdown(rows))
-    table = f"<!-- batch invariance: {file} -->\n\n{lines}\n<!-- end -->"
-    page, found = PLACE.subn(lambda _: table, text)
-    if found != 1:
-        raise ValueError(f"{PAGE.name} has {found} places for the table; it needs one: {table}")
-    return page
 
 
 if __name__ == "__main__":

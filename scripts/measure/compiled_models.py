@@ -50,7 +50,7 @@ from typing import Annotated, Any
 
 import typer
 from apart import Apart, Failed, burst_us, median
-from results import geomean, of_this_machine
+from results import geomean, of_this_machine, write_table
 from rich.console import Console
 from rich.table import Table
 
@@ -128,6 +128,9 @@ ROWS = (1, 16, 128, 2048)
 ALL_ROWS = ",".join(map(str, ROWS))
 ROUNDS, BURST_US, MOST_CALLS = 21, 2000.0, 16
 """Turns of each variant, microseconds of a burst, most calls of a burst."""
+
+TITLE = "compiled models"
+"""The title of the table in the documents."""
 
 SHOWN = Console(width=120, soft_wrap=True)
 Row = dict[str, Any]
@@ -380,9 +383,13 @@ def main(
         float, typer.Option(help="No number of rows starts after these seconds.")
     ] = 420.0,
     index: Annotated[str, typer.Option(help="GPUs, separated by commas.")] = "0",
+    page: Annotated[bool, typer.Option("--page", help="Only write the documents' table.")] = False,
     commit: Annotated[str, typer.Option(help="Commit; by default that of this checkout.")] = "",
 ) -> None:
     """Prints the times of each model and number of rows, and geometric means."""
+    if page:
+        write_table(TITLE, out, markdown(json.loads(out.read_text(encoding="utf-8"))["rows"]))
+        return
     names = models.split(",")
     skipped = {*(skip or ()), *(() if seconds else (TUNED,))}
     refuse_unknown(names, skipped, mode)
@@ -648,6 +655,35 @@ def conclusions(found: Row) -> Iterator[str]:
             f"{variant} over {PLAIN}: {by_rows}; host included {figures['wall_over_plain']:.3f}; "
             f"error at most {figures['largest_error_ratio']:.2f} of plain's"
         )
+
+
+def markdown(rows: Sequence[Row]) -> Iterator[str]:
+    """The table of the documents: a line for each model and variant of ours, and their means."""
+    numbers = sorted({row["rows"] for row in rows})
+    heads = [f"{number} rows" for number in numbers]
+    others = "over max-autotune", "compile s", "plain", "max-autotune", "error over plain's"
+    yield f"| {' | '.join(('over plain', *heads, *others))} |"
+    yield "|---" * (1 + len(heads) + len(others)) + "|"
+    for variant in summary(rows):
+        models = dict.fromkeys(row["model"] for row in rows)
+        groups = {name: [row for row in rows if row["model"] == name] for name in models}
+        for name, group in (*groups.items(), ("all", rows)):
+            own = [row for row in group if {variant, PLAIN} <= {*row["variants"]}]
+            found = summary(own).get(variant)
+            if found is None:
+                continue
+            over, seconds = (
+                found["over"].get(MAX),
+                [seconds_of(own, kind) for kind in (variant, PLAIN)],
+            )
+            cells = (
+                *(cell(found["by_rows"].get(number), "{:.3f}") for number in numbers),
+                cell(over and over["geomean"], "{:.3f}"),
+                *(f"{taken:.0f}" for taken in seconds),
+                cell(over and found["compile_s"] / over["compile_share"], "{:.0f}"),
+                f"{found['largest_error_ratio']:.2f}",
+            )
+            yield f"| {name}, {variant} | {' | '.join(cells)} |"
 
 
 def table(rows: Sequence[Row]) -> Table:

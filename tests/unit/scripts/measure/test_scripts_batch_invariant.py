@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from functools import partial
 from typing import Any
 
@@ -12,13 +11,10 @@ from batch_invariant import (
     CUBLAS,
     FREE,
     OURS,
-    PAGE,
-    PLACE,
     ROWS,
     TRITON,
     WORKSPACE,
     Side,
-    inserted,
     markdown,
     summary,
     timed,
@@ -69,26 +65,6 @@ def test_table_has_a_column_for_each_kernel() -> None:
     assert lines[4] == "| `bf16`, all | **1.20** | **1.20** | **2.00** |  |"
     assert lines[5] == "| `bf16`, other bits | 11 of 26 | 0 of 26 | 0 of 26 |  |"
     assert lines[-1].endswith("| 0 of 13 | 0 of 13 | 0 of 13 | 0 of 13 |")
-
-
-def test_table_replaces_that_of_the_page() -> None:
-    page = "before\n\n<!-- batch invariance: old.json -->\n| old |\n<!-- end -->\n\nafter\n"
-    written = inserted(page, "new.json", LAYERS)
-    assert written.startswith("before\n\n<!-- batch invariance: new.json -->\n\n| time over ours |")
-    assert written.endswith("|\n\n<!-- end -->\n\nafter\n")
-    assert inserted(written, "new.json", LAYERS) == written
-    with pytest.raises(ValueError, match="has 0 places for the table"):
-        inserted("no place", "new.json", LAYERS)
-
-
-def test_documents_have_the_table_of_their_file() -> None:
-    text = PAGE.read_text("utf-8")
-    ((file, table),) = PLACE.findall(text)
-    path = PAGE.parent / file
-    if path.exists():
-        assert inserted(text, file, json.loads(path.read_text("utf-8"))["rows"]) == text
-    else:
-        assert table == ""
 
 
 def test_kernels_take_turns_over_processes() -> None:

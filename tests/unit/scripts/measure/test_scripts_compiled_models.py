@@ -28,6 +28,7 @@ from compiled_models import (
     gain,
     hidden_states,
     kept,
+    markdown,
     run_model,
     summary,
     table,
@@ -154,6 +155,17 @@ def test_table_has_a_line_for_each_variant_of_ours() -> None:
     assert [line.split()[:2] for line in lines] == [["llama", "1"]] * 2 + [["llama", "16"]]
     assert lines[0].split()[2:8] == ["50.0", "20.0", "0.5%", "raced", "1.250", "1.125"]
     assert lines[1].split()[5:8] == ["tuned", "2.000", "1.800"]
+
+
+def test_documents_table_has_means_of_models_and_of_all() -> None:
+    rows = [row(1, US), row(16, {**US, RACED: 25.0}), {**row(1, US), "model": "vision"}]
+    head, _, *lines = markdown(rows)
+    assert head.startswith("| over plain | 1 rows | 16 rows | over max-autotune | compile s |")
+    assert lines == [
+        "| llama, raced | 1.250 | 0.800 | 0.900 | 10 | 10 | 80 | 1.00 |",
+        "| vision, raced | 1.250 |  | 1.125 | 5 | 5 | 40 | 1.00 |",
+        "| all, raced | 1.250 | 0.800 | 0.969 | 15 | 15 | 120 | 1.00 |",
+    ]
 
 
 def test_nothing_starts_after_the_limit(capsys: pytest.CaptureFixture[str]) -> None:
