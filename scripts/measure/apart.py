@@ -25,11 +25,16 @@ def serve(
     nowhere = os.open(os.devnull, os.O_WRONLY)
     for stream in (sys.stdout, sys.stderr):
         os.dup2(nowhere, stream.fileno())
-    served = None
+    try:
+        served, fault = make(), ""
+    except Exception as error:
+        served, fault = None, f"{type(error).__name__}: {error}"
     while (request := connection.recv()) is not None:
         name, *arguments = request
+        if fault:
+            connection.send((False, fault))
+            continue
         try:
-            served = served or make()
             connection.send((True, getattr(served, name)(*arguments)))
         except Exception as error:
             connection.send((False, f"{type(error).__name__}: {error}"))

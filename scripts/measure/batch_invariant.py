@@ -1,6 +1,6 @@
 """Times batch-invariant kernels beside cuBLAS, with and without split-K, and beside Triton's.
 
-    python scripts/measure/batch_invariant.py docs/results/h200/batch-invariant.json --layers 5
+    python scripts/measure/batch_invariant.py docs/results/h200/batch-invariant.json --layers 3
     python scripts/measure/batch_invariant.py docs/results/h200/batch-invariant.json --page
 
 Linear layers of the models of `shipped.py` are tuned as batch-invariant ranges of M, in bf16 and in
@@ -72,9 +72,9 @@ Row = dict[str, Any]
 
 def main(
     out: Annotated[Path, typer.Argument(help="JSON file for the figures.")],
-    layers: Annotated[int, typer.Option(help="Number of layers.")] = 5,
+    layers: Annotated[int, typer.Option(help="Number of layers.")] = 3,
     computes: Annotated[str, typer.Option(help="Precisions, separated by commas.")] = "bf16,f8",
-    each: Annotated[float, typer.Option(help="Seconds of each search.")] = 2.5,
+    each: Annotated[float, typer.Option(help="Seconds of each search.")] = 5.0,
     seconds: Annotated[float, typer.Option(help="No layer starts after these seconds.")] = 3600.0,
     free: Annotated[bool, typer.Option("--free", help="Tune each M alone, too.")] = False,
     page: Annotated[bool, typer.Option("--page", help="Only write the documents' table.")] = False,

@@ -273,12 +273,12 @@ class Program:
         self.calls = 1
         self.open = ExitStack()
         self.open.enter_context(torch.inference_mode())
+        if task.variant != EAGER:  # starts the workers of Inductor
+            torch.compile(lambda x: x.sin() + 1)(torch.ones(64, device=self.device))
 
     def start(self) -> Row:
-        """Starts Inductor and enters `inductor()`; returns the GPU's name and seconds of tuning."""
+        """Enters `inductor()`, tunes for it, and returns the GPU's name and seconds of tuning."""
         torch, variant, tune_s = self.torch, self.task.variant, 0.0
-        if variant != EAGER:
-            torch.compile(lambda x: x.sin() + 1)(torch.ones(64, device=self.device))
         if variant in OURS:
             import autotune.torch
 
@@ -518,7 +518,11 @@ class Field:
     def _answer(self, variant: str, request: tuple[Any, ...]) -> Any:
         program = self.programs[variant]
         try:
-            return program(*request)
+            answer = program(*request)
+            if request[0] == "prepare" and answer["compile_s"]:
+                text = f"{self.model}, {request[1]} rows, {variant}: {answer['compile_s']:.1f} s"
+                SHOWN.print(f"{text} of compiling", markup=False)
+            return answer
         except Failed as error:
             self.failures[variant] = str(error)
             SHOWN.print(f"{self.model}, {variant}: {error}", markup=False)
