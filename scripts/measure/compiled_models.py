@@ -33,6 +33,7 @@ from __future__ import annotations
 import copy
 import gc
 import json
+import math
 import os
 import statistics
 import tempfile
@@ -326,10 +327,12 @@ class Program:
         if exact["sum"] != checksum(model):
             raise ValueError(f"the weights of {variant} differ from those of {EAGER}")
         expected = exact["output"].to(self.device)
-        error = (output.double() - expected).norm() / expected.norm()
+        error = float((output.double() - expected).norm() / expected.norm())
+        if not math.isfinite(error):
+            raise ValueError(f"{variant} returned numbers that are not finite")
         wall_us = min(self.wall_us() for _ in range(5))
         self.calls = max(1, min(MOST_CALLS, round(BURST_US / wall_us)))
-        return {"compile_s": 0.0 if variant == EAGER else seconds, "error": float(error)}
+        return {"compile_s": 0.0 if variant == EAGER else seconds, "error": error}
 
     def sample(self) -> tuple[float, float]:
         """Microseconds of the GPU, and of the clock on the wall, of a call."""

@@ -320,13 +320,17 @@ def test_rows_are_tokens_of_sequences_that_are_not_too_long(
     assert shapes == [(1, 1, 64), (1, 8, 64), (4, 8, 64)]
 
 
-def test_other_weights_are_noticed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(
+    ("nudge", "told"),
+    [(1.0, "the weights of plain differ from those of eager"), (0.0, "plain returned numbers")],
+)
+def test_wrong_program_is_refused(
+    started: Callable[[str], Program], nudge: float, told: str, tmp_path: Path
+) -> None:
     torch = pytest.importorskip("torch")
-    for field, value in TINY["llama"].items():
-        monkeypatch.setitem(MODELS["llama"], field, value)
-    torch.save({"sum": 0.0, "output": torch.zeros(1)}, tmp_path / "reference-5.pt")
-    monkeypatch.setattr(torch, "compile", lambda model, **_: model)
-    program = Program(Task("llama", PLAIN, tmp_path, gpu="", rows=(5,)))
-    with pytest.raises(ValueError, match="the weights of plain differ from those of eager"):
-        program.prepare(5)
-    program.open.close()
+    held = compiled_models.checksum(built(torch, "llama", 5, "cpu")[0]) + nudge
+    torch.save(
+        {"sum": held, "output": torch.full((1, 5, 64), torch.nan)}, tmp_path / "reference-5.pt"
+    )
+    with pytest.raises(ValueError, match=told):
+        started(PLAIN).prepare(5)
