@@ -74,7 +74,7 @@ def main(
     out: Annotated[Path, typer.Argument(help="JSON file for the figures.")],
     layers: Annotated[int, typer.Option(help="Number of layers.")] = 3,
     computes: Annotated[str, typer.Option(help="Precisions, separated by commas.")] = "bf16,f8",
-    each: Annotated[float, typer.Option(help="Seconds of each search.")] = 5.0,
+    each: Annotated[float, typer.Option(help="Seconds of tuning a layer in a precision.")] = 30.0,
     seconds: Annotated[float, typer.Option(help="No layer starts after these seconds.")] = 3600.0,
     free: Annotated[bool, typer.Option("--free", help="Tune each M alone, too.")] = False,
     page: Annotated[bool, typer.Option("--page", help="Only write the documents' table.")] = False,
@@ -119,7 +119,7 @@ def layer_row(compute: str, n: int, k: int, each: float, free: bool) -> Row:
     tuned = autotune.tune(span, seconds=each, batch_invariant=True, progress=False)
     if free:
         for m in ROWS:
-            autotune.tune(f"{m}x{suffix}", seconds=each, progress=False)
+            autotune.tune(f"{m}x{suffix}", seconds=each / len(ROWS), progress=False)
     cores = sorted(os.sched_getaffinity(0))
     here = OURS, CUBLAS, TRITON, *([FREE] if free else [])
     with ExitStack() as opened:
