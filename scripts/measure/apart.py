@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from typing import Any
 
-ANSWER_S, CLOSED_S = 600.0, 10.0
+ANSWER_S, CLOSED_S = 600.0, 5.0
 """Seconds in which a process must answer, and must end."""
 LINES = 3
 """Lines of an error that are kept: some compilers say in the third what is wrong."""
@@ -29,15 +29,18 @@ def serve(
         served, fault = make(), ""
     except Exception as error:
         served, fault = None, f"{type(error).__name__}: {error}"
-    while (request := connection.recv()) is not None:
-        name, *arguments = request
-        if fault:
-            connection.send((False, fault))
-            continue
-        try:
-            connection.send((True, getattr(served, name)(*arguments)))
-        except Exception as error:
-            connection.send((False, f"{type(error).__name__}: {error}"))
+    with suppress(EOFError, OSError):  # the parent has ended
+        while (request := connection.recv()) is not None:
+            name, *arguments = request
+            if fault:
+                connection.send((False, fault))
+                continue
+            try:
+                answer = True, getattr(served, name)(*arguments)
+            except Exception as error:
+                answer = False, f"{type(error).__name__}: {error}"
+            connection.send(answer)
+    os._exit(0)  # does not wait for workers of libraries, which end with their parent
 
 
 class Failed(Exception):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import threading
 from functools import partial
 
 import pytest
@@ -30,6 +31,23 @@ def test_object_that_cannot_be_made_is_an_error() -> None:
             other("anything")
     finally:
         other.close()
+
+
+class Waiting:
+    """An object whose process has a thread that never ends."""
+
+    def __init__(self) -> None:
+        threading.Thread(target=threading.Event().wait).start()
+
+    def pid(self) -> int:
+        return os.getpid()
+
+
+def test_process_ends_at_once_whatever_its_threads_do() -> None:
+    other = Apart(Waiting, {}, sorted(os.sched_getaffinity(0)))
+    assert other("pid") != os.getpid()
+    other.close()
+    assert other.process.exitcode == 0
 
 
 def test_spread_is_half_the_interquartile_range() -> None:
