@@ -67,7 +67,7 @@ PARTS: Mapping[str, Part] = {
     "interrupts": Part("kills:run_interrupts", 3, 200, 2),
     "mutations": Part("mutations:run_mutations", 300, 10_000, 4),
     "impossible": Part("mutations:run_impossible", 150, 10_000),
-    "processes": Part("processes:run_processes", 1, 60, 4),
+    "processes": Part("tuners:run_processes", 1, 60, 4),
     "calls": Part("campaign:run_calls", 3000, 60_000),
     "full-disk": Part("kills:run_full_disk", 4, 60, 2),
     "occupancy": Part("campaign:run_occupancies", 13_000, 1_000_000, 2),

@@ -517,6 +517,42 @@ def geomean(ratios: Sequence[float]) -> float:
     return math.exp(sum(math.log(max(ratio, 0.01)) for ratio in ratios) / len(ratios))
 
 
+PAGE = Path(__file__).resolve().parents[2] / "docs" / "results.md"
+"""The page of the tables that are made from result files."""
+
+
+def table_of(text: str, title: str) -> tuple[str, str]:
+    """The file, relative to the page, and the lines of a table in a page.
+
+    Raises:
+        ValueError: if the page has no place for it: `<!-- TITLE: FILE -->` and `<!-- end -->`.
+    """
+    found = re.findall(_place(title), text)
+    if len(found) != 1:
+        line = f"<!-- {title}: FILE -->, <!-- end -->"
+        raise ValueError(f"{PAGE.name} has {len(found)} places for the table; it needs one: {line}")
+    file, lines = found[0]
+    return file, lines
+
+
+def with_table(text: str, title: str, file: str, lines: Iterable[str]) -> str:
+    """A page whose table is made of `lines`, and which names the file they come from."""
+    table_of(text, title)
+    table = "".join(f"{line}\n" for line in lines)
+    placed = f"<!-- {title}: {file} -->\n\n{table}\n<!-- end -->"
+    return re.sub(_place(title), lambda _: placed, text)
+
+
+def write_table(title: str, path: Path, lines: Iterable[str]) -> None:
+    """Writes a table of a result file, which lies below the page, into the page."""
+    file = path.resolve().relative_to(PAGE.parent).as_posix()
+    write_whole(PAGE, with_table(PAGE.read_text("utf-8"), title, file, lines).encode())
+
+
+def _place(title: str) -> str:
+    return rf"<!-- {re.escape(title)}: (\S+) -->\n((?s:.*?))<!-- end -->"
+
+
 if __name__ == "__main__":
     app = typer.Typer(pretty_exceptions_enable=False)
     app.command()(pack)

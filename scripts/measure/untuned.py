@@ -2,7 +2,6 @@
 
     python scripts/measure/untuned.py drawn docs/results/h200/left-out.json --count 120
     python scripts/measure/untuned.py versions OUT.json ../earlier-checkout 96x8192x2048:f32
-    python scripts/measure/untuned.py invariance docs/results/h200/invariance.json --layers 6
 
 `drawn` draws shapes by a seed, log-uniform in each size, over precisions and layouts. It leaves out
 those that this machine or the package has records of. Each is looked up, raced and tuned, none of
@@ -19,11 +18,6 @@ its programs compiled, unless other times make it choose another second round.
 with the shipped records alone, as `matmul` does. Their kernels and cuBLAS are then timed
 interleaved, hot; this version compiles and verifies them all. `--tuned FILE` adds the shapes of a
 file of `drawn`, with their tuned kernels.
-
-`invariance` tunes linear layers of the models of `shipped.py` as batch-invariant ranges of M, and
-then each number of rows by itself. The kernels of both are timed interleaved, hot. A layer took
-57 s on an H200; the file is written after each, and a second run continues. Models take turns, so
-that any prefix has several.
 """
 
 from __future__ import annotations
@@ -38,7 +32,6 @@ import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from functools import partial
-from itertools import zip_longest
 from pathlib import Path
 from random import Random
 from time import monotonic
@@ -75,7 +68,7 @@ sys.path.append(str(Path(__file__).resolve().parents[1] / "fit"))
 
 from programs import drawn_sizes
 from results import geomean, of_this_machine, rows_in
-from shipped import MODELS, tune_at
+from shipped import tune_at
 from suite import compared
 
 SHOWN = Console(width=110, soft_wrap=True)
@@ -498,100 +491,8 @@ def version_figures(rows: list[dict[str, object]], kind: str) -> dict[str, objec
     }
 
 
-ORDERED_ROWS, ORDERED = (1, 16, 128, 2048), "bf16:nt"
-"""Rows and precision of the products of `invariance`."""
-
-
-@dataclass(frozen=True)
-class OrderedRow:
-    """A product timed with the range's kernel and with its own.
-
-    Attributes:
-        problem: its text.
-        ratio: the free kernel's time over the range's; below 1 the order of summation costs time.
-        invariant_us, free_us, cublas_us: their times, and that of cuBLAS in the same round.
-        invariant, free: their configurations.
-    """
-
-    problem: str
-    ratio: float
-    invariant_us: float
-    free_us: float
-    cublas_us: float | None
-    invariant: str
-    free: str
-
-
-def invariance(
-    out: Annotated[Path, typer.Argument(help="JSON file for the rows.")],
-    layers: Annotated[int, typer.Option(help="Number of layers.")] = 16,
-    each: Annotated[float, typer.Option(help="Seconds of each search, of either kind.")] = 5.0,
-    seconds: Annotated[float, typer.Option(help="No layer starts after these seconds.")] = 3600.0,
-    device: Annotated[str, typer.Option(help="Device, as for `autotune tune`.")] = devices.DEFAULT,
-    commit: Annotated[str, typer.Option(help="Commit; by default that of this checkout.")] = "",
-) -> None:
-    """Times kernels of batch-invariant ranges beside freely tuned ones."""
-    began, origin = monotonic(), targets.here()
-    by_turns = [layer for turn in zip_longest(*MODELS.values()) for layer in turn if layer]
-    where = targets.resolve(device)
-    rows = [OrderedRow(**fields) for fields in rows_in(out, origin.source)]
-    done = {row.problem for row in rows}
-    with (
-        tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as name,
-        TargetOpener(device) as places,
-    ):
-        os.environ["AUTOTUNE_CACHE_DIR"] = name  # an empty cache
-        for columns, inner in by_turns[:layers]:
-            problems = [Problem.parse(f"{m}x{columns}x{inner}:{ORDERED}") for m in ORDERED_ROWS]
-            if done >= {*map(str, problems)}:
-                continue
-            if monotonic() - began > seconds:
-                break
-            text = f"{ORDERED_ROWS[0]}..{ORDERED_ROWS[-1]}x{columns}x{inner}:{ORDERED}"
-            autotune.tune(text, device=device, seconds=each, batch_invariant=True, progress=False)
-            for problem in problems:
-                rows.append(ordered_row(problem, device, places, Store(Path(name) / "free"), each))
-                typer.echo(f"{problem!s:26} {rows[-1].ratio:.3f}  {rows[-1].invariant_us:.2f} us")
-            content = {
-                **of_this_machine(where.name, commit),
-                "source": origin.source,
-                "geomean": geomean([row.ratio for row in rows]),
-                "worst": min(row.ratio for row in rows),
-                "rows": [asdict(row) for row in rows],
-            }
-            out.write_text(json.dumps(content, indent=1) + "\n", encoding="utf-8")
-    for m in ORDERED_ROWS:
-        ratios = [row.ratio for row in rows if Problem.parse(row.problem).m == m]
-        typer.echo(f"{m} rows: geomean {geomean(ratios):.3f}, worst {min(ratios):.3f}")
-
-
-def ordered_row(
-    problem: Problem, device: str, places: TargetOpener, store: Store, each: float
-) -> OrderedRow:
-    """Tunes a problem freely and times its kernel beside that of the range."""
-    record = tune_at(problem, places, store, Search(seconds=each))
-    ordered = autotune.choose(problem, device=device, batch_invariant=True).config
-    outcomes = timed(
-        {"invariant": ordered, "free": record.best.config}, problem, places.current.runner
-    )
-    times = {}
-    for kind, outcome in outcomes.items():
-        assert isinstance(outcome, Measurement), f"{problem}, {kind}: {outcome}"
-        times[kind] = outcome.time_us
-    return OrderedRow(
-        problem=str(problem),
-        ratio=times["free"] / times["invariant"],
-        invariant_us=times["invariant"],
-        free_us=times["free"],
-        cublas_us=times.get(VENDOR),
-        invariant=str(ordered),
-        free=str(record.best.config),
-    )
-
-
 if __name__ == "__main__":
     app = typer.Typer(pretty_exceptions_enable=False)
     app.command("drawn")(main)
     app.command("versions")(versions)
-    app.command("invariance")(invariance)
     app()

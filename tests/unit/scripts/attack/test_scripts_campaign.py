@@ -20,10 +20,9 @@ import mutations
 import pytest
 import tuners
 from kills import Run
-from processes import Team
 from support.paths import ROOT, import_path
 from support.sample_records import H100, entry, record
-from tuners import Fork, Found, Outcome, Place, merged
+from tuners import Fork, Found, Outcome, Place, Team, merged
 
 SCRIPT = ROOT / "scripts" / "attack" / "campaign.py"
 

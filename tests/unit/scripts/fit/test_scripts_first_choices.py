@@ -12,6 +12,7 @@ from first_choices import CARDS, Row, compiled, fault, problems
 from support.paths import ROOT
 
 from autotune.cuda.program import source_hash
+from autotune.device import catalogue, find
 from autotune.families import registry
 from autotune.problem import PRECISIONS
 
@@ -64,6 +65,29 @@ def test_compiled_choices_are_those_of_the_table(drawn: list[Row]) -> None:
         again = compiled({name: row[name] for name in keys}, None)
         assert fault(again) == ""
         assert (again["threads"], again["shared"]) == (row["threads"], row["shared"])
+
+
+def smallest_cards() -> list[str]:
+    """The card of each architecture with the fewest SMs, where PyTorch's max-autotune is off."""
+    cards = [
+        (name, card) for name, card in catalogue().items() if card.compute_capability >= (8, 0)
+    ]
+    ordered = sorted(cards, key=lambda item: -item[1].sms)
+    fewest = {card.arch: name for name, card in ordered}
+    return [name for name in fewest.values() if find(name).sms < 68]
+
+
+@pytest.mark.parametrize("card", smallest_cards())
+def test_first_choices_of_small_cards_run_as_expected(
+    card: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("AUTOTUNE_SHIPPED_DIR", str(ROOT / "autotune" / "data" / "shipped"))
+    for text in ("16x4096x4096:bf16:nt", "512x512x512:f32"):
+        assert fault(compiled(first_choices.choice((card, text)), None)) == ""
+
+
+def test_small_cards_are_of_four_architectures() -> None:
+    assert {find(name).arch for name in smallest_cards()} == {"sm_86", "sm_87", "sm_89", "sm_120"}
 
 
 @pytest.mark.parametrize(
