@@ -1,0 +1,262 @@
+"""The pass of `inductor` over the graphs of Inductor: it replaces the matrix products that gain by
+`autotune::chosen_mm` and `autotune::chosen_scaled_mm`. The cache of compiled graphs is keyed by what
+the choices depend on.
+
+Importing this imports Inductor, which takes a second.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable
+from dataclasses import dataclass
+from hashlib import sha256
+from typing import Any
+
+import torch
+from torch._guards import detect_fake_mode
+from torch._inductor import config, custom_graph_pass
+from torch._inductor.codegen import common
+from torch.fx import Graph, Node
+
+from autotune import runtime, settings
+from autotune.errors import ArrayError, ProblemError, UsageError
+from autotune.lookup.lookup import state
+from autotune.problem import Problem
+from autotune.records import Store
+from autotune.runtime.frameworks import tf32_allowed
+from autotune.runtime.operands import CallOptions
+from autotune.settings import Policy
+from autotune.torch.choosing import HEAD, Choice, Judge
+from autotune.torch.fusing import GraphProduct, products
+from autotune.torch.recording import problem_of_tensors, scaled_problem
+
+log = logging.getLogger("autotune")
+
+DEVICE = "cuda"
+
+VIEW = torch.ops.aten.view.default
+
+_MODULE_PASS: Any = getattr(custom_graph_pass, "CustomGraphModulePass", object)
+
+
+class Inductor(custom_graph_pass.CustomGraphPass, _MODULE_PASS):  # type: ignore[misc]
+    """The switch that `inductor` returns: a pass over graphs, until it is closed."""
+
+    def __init__(self, policy: Policy, min_gain: float) -> None:
+        self.policy, self.min_gain = policy, min_gain
+        self.rows: list[Choice] = []
+        found = _hooked()
+        self._restored, self._open = found, True
+        # The innermost switch decides alone.
+        self._before = found._before if isinstance(found, Inductor) else found
+        _hook(self)
+
+    def close(self) -> None:
+        """Restores Inductor's settings. Programs that are compiled already stay as they are."""
+        self._open = False
+        if _hooked() is self:
+            _hook(self._restored)
+
+    def __enter__(self) -> Inductor:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def __str__(self) -> str:
+        return "\n".join((HEAD, *map(str, self.rows)))
+
+    def __deepcopy__(self, _memo: object) -> Inductor:
+        return self  # PyTorch copies its settings to print them
+
+    def uuid(self) -> str:
+        """What the choices depend on, for the key of Inductor's cache."""
+        before = self._before.uuid() if self._before is not None else None
+        own = state(Store(settings.cache_dir())), settings.mode(), self.policy, self.min_gain
+        return sha256(repr((before, own if self._open else None)).encode()).hexdigest()
+
+    def __call__(self, code: Any) -> None:
+        """Replaces the products that gain in a graph, or in the graph of a module."""
+        if self._before is not None:
+            self._before(code)
+        if not self._open:
+            return
+        if reason := _refusal():
+            log.info("inductor leaves a graph as it is: %s", reason)
+            return
+        graph = code if isinstance(code, Graph) else code.graph
+        found = [posed for variants in products(graph) if (posed := _posed(variants))]
+        chosen: list[Choice] = []
+        for gpu in dict.fromkeys(posed[0].gpu for posed in found):
+            device = runtime.probe(gpu)
+            judge = Judge(gpu, device, self.policy, self.min_gain)
+            there = [variants for variants in found if variants[0].gpu == gpu]
+            judge.race(posed.problem for variants in there for posed in variants)
+            dependent = self.policy.dependent and device.compute_capability >= (9, 0)
+            chosen += [
+                _rewritten(graph, variants, judge, (self.policy.cold, dependent))
+                for variants in there
+            ]
+        if chosen:
+            self.rows += chosen
+            log.info("%s", "\n".join((HEAD, *map(str, chosen))))
+
+
+def _hooked() -> Any:
+    """The pass that Inductor runs last over graphs of GPUs; None for none."""
+    passes = _backend_passes()
+    return config.post_grad_custom_post_pass if passes is None else passes.get(DEVICE)
+
+
+def _hook(own: Any) -> None:
+    """Makes Inductor run a pass last over graphs of GPUs."""
+    passes = _backend_passes()
+    if passes is None:
+        config.post_grad_custom_post_pass = own
+    else:
+        passes[DEVICE] = own
+
+
+def _backend_passes() -> Any:
+    """Inductor's passes by the device of a graph, which hold for all threads: autograd compiles a
+    backward graph in its own. PyTorch before 2.9 has none, but its settings hold for all threads.
+    """
+    passes = getattr(common, "custom_backend_passes", None)
+    if passes is not None:
+        common.init_backend_registration()  # replaces what is there, the first time
+    return passes
+
+
+def _refusal() -> str | None:
+    """Why Inductor cannot call the launches in the code that it generates now; None if it can."""
+    for name in ("cpp_wrapper", "fx_wrapper"):
+        if getattr(config, name, False):
+            return f"{name} is on, and the launches are in Python"
+    return None
+
+
+@dataclass(frozen=True)
+class Posed:
+    """A product of a graph, or one with what follows it, as a problem.
+
+    Attributes:
+        product: its nodes.
+        problem: the problem that it poses for the sizes with which the graph is compiled.
+        gpu: number of the GPU.
+        any_m: whether its M is symbolic.
+    """
+
+    product: GraphProduct
+    problem: Problem
+    gpu: int
+    any_m: bool
+
+
+def _posed(variants: Iterable[GraphProduct]) -> tuple[Posed, ...]:
+    """The variants of a product that kernels take, as problems."""
+    return tuple(posed for product in variants if (posed := _as_problem(product)) is not None)
+
+
+def _as_problem(product: GraphProduct) -> Posed | None:
+    values = {name: node.meta["val"] for name, node in product.operands.items()}
+    gpu = _gpu(product.node.meta["val"].device)
+    if gpu is None:
+        return None
+    try:
+        operands = {name: _example(value) for name, value in values.items()}
+        if product.options is None:
+            options = CallOptions(activation=product.activation)
+            problem = problem_of_tensors(operands, options)
+        else:
+            problem = scaled_problem(**operands, **product.options)
+    except (ArrayError, ProblemError, UsageError, _UnknownSizeError):
+        return None  # no kernel takes it
+    any_m = not isinstance(values["a"].shape[-2], int)
+    return None if problem is None else Posed(product, problem, gpu, any_m)
+
+
+def _gpu(device: Any) -> int | None:
+    """The number of a GPU; None for other devices."""
+    return device.index if device.type == DEVICE else None
+
+
+class _UnknownSizeError(Exception):
+    """A size depends on the data."""
+
+
+def _example(value: Any) -> Any:
+    """A tensor without memory, of the sizes with which the graph is compiled."""
+    sizes = [[_hint(size) for size in listed] for listed in (value.shape, value.stride())]
+    return torch.empty_strided(*sizes, dtype=value.dtype, device="meta")
+
+
+def _hint(size: Any) -> int:
+    if isinstance(size, int):
+        return size
+    hint = size.node.hint
+    if hint is None:
+        raise _UnknownSizeError
+    return int(hint)
+
+
+def _rewritten(
+    graph: Graph, variants: tuple[Posed, ...], judge: Judge, options: tuple[bool, bool]
+) -> Choice:
+    """The choice for a product, which replaces it in the graph if it gains: the most fused variant
+    that gains."""
+    choices = [judge.choice(posed.problem, posed.any_m) for posed in variants]
+    for posed, choice in zip(variants, choices, strict=True):
+        if choice.why is None:
+            _replace(graph, posed.product, *options)
+            return choice
+    return choices[-1]
+
+
+def _replace(graph: Graph, product: GraphProduct, cold: bool, dependent: bool) -> None:
+    """Puts the operator in the place of the product and of what follows it."""
+    operators, operands = torch.ops.autotune, dict(product.operands)
+    value = product.node.meta["val"]
+    with graph.inserting_before(product.end):
+        if product.view is not None and "residual" in operands:
+            shape = [-1, *value.shape[1:]]
+            operands["residual"] = _call(graph, VIEW, (operands["residual"], shape), {})
+        named = {"cold": cold, "dependent": dependent}
+        if product.options is not None:
+            named |= {"bias": operands.pop("bias", None), **product.options}
+            new = _call(graph, operators.chosen_scaled_mm.default, (*operands.values(),), named)
+        else:
+            further = operands.get("bias"), operands.get("residual")
+            compute = _compute(value.dtype)
+            arguments = operands["a"], operands["b"], *further, product.activation, compute
+            new = _call(graph, operators.chosen_mm.default, arguments, named)
+        if product.view is not None:
+            new = _call(graph, product.view.target, (new, *product.view.args[1:]), {})
+    product.end.replace_all_uses_with(new)
+    _erase(graph, product.end)
+
+
+def _compute(dtype: Any) -> str | None:
+    """The precision of a product; None is that of the operands' type."""
+    if dtype is not torch.float32:
+        return None
+    return "tf32" if tf32_allowed(torch) else "f32"
+
+
+def _call(graph: Graph, target: Any, arguments: tuple[Any, ...], named: dict[str, Any]) -> Node:
+    """A new node with its fake result."""
+    node = graph.call_function(target, arguments, named)
+    fakes = torch.fx.map_arg((arguments, named), lambda each: each.meta["val"])
+    mode = detect_fake_mode(fakes)
+    with mode:
+        node.meta["val"] = target(*fakes[0], **fakes[1])
+    return node
+
+
+def _erase(graph: Graph, node: Node) -> None:
+    """Removes a node that nothing reads any more, and its inputs that only it read."""
+    inputs = node.all_input_nodes
+    graph.erase_node(node)
+    for source in inputs:
+        if not source.users and source.op == "call_function":
+            _erase(graph, source)
