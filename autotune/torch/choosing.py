@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import warnings
+from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
@@ -13,6 +14,7 @@ from autotune.api import shapes
 from autotune.api.shapes import Shapes
 from autotune.device import Device
 from autotune.errors import AutotuneError
+from autotune.lookup.answer import Answer
 from autotune.lookup.lookup import finder, recorded
 from autotune.measure.measurement import tied
 from autotune.measure.objective import time_objective
@@ -22,9 +24,6 @@ from autotune.report import cell, gain
 from autotune.report.layers import FASTER, TIE, UNKNOWN
 from autotune.settings import Policy
 from autotune.tuning.options import Search
-
-HEAD = f"{'product':40} {'ours':>12} {'cuBLAS':>12} {'gain':>8}  runs"
-"""The head of a table of choices."""
 
 
 @dataclass(frozen=True)
@@ -52,6 +51,13 @@ class Choice:
         times = [cell(us, "{:.2f} us") or "-" for us in (self.ours_us, self.cublas_us)]
         figures = f"{times[0]:>12} {times[1]:>12} {cell(self.gain, '{:+.1%}'):>8}"
         return f"{self.problem!s:40} {figures}  {self.why or 'tuned kernel'}"
+
+
+def choice_table(choices: Iterable[Choice]) -> str:
+    """The choices as lines, equal ones counted."""
+    head = f"{'':5} {'product':40} {'ours':>12} {'cuBLAS':>12} {'gain':>8}  runs"
+    counts = Counter(choices)
+    return "\n".join((head, *(f"{count:4}x {choice}" for choice, count in counts.items())))
 
 
 class Judge:
@@ -127,7 +133,7 @@ class Judge:
         choice = Choice(problem, ours.time_us, cublas.time_us)
         return self._outcome(choice, TIE if tied(ours, cublas) else None)
 
-    def _measured(self, problem: Problem):  # type: ignore[no-untyped-def]
+    def _measured(self, problem: Problem) -> Answer | None:
         """The recorded answer; without one, that of the product without its bias, which costs a
         kernel next to nothing."""
         epilogue = problem.epilogue

@@ -27,7 +27,7 @@ from autotune.records import Store
 from autotune.runtime.frameworks import tf32_allowed
 from autotune.runtime.operands import CallOptions
 from autotune.settings import Policy
-from autotune.torch.choosing import HEAD, Choice, Judge
+from autotune.torch.choosing import Choice, Judge, choice_table
 from autotune.torch.fusing import GraphProduct, products
 from autotune.torch.recording import problem_of_tensors, scaled_problem
 
@@ -55,8 +55,8 @@ class Inductor(custom_graph_pass.CustomGraphPass, _MODULE_PASS):  # type: ignore
     def close(self) -> None:
         """Restores Inductor's settings. Programs that are compiled already stay as they are."""
         self._open = False
-        if _hooked() is self:
-            _hook(self._restored)
+        while isinstance(current := _hooked(), Inductor) and not current._open:
+            _hook(current._restored)
 
     def __enter__(self) -> Inductor:
         return self
@@ -65,14 +65,17 @@ class Inductor(custom_graph_pass.CustomGraphPass, _MODULE_PASS):  # type: ignore
         self.close()
 
     def __str__(self) -> str:
-        return "\n".join((HEAD, *map(str, self.rows)))
+        return choice_table(self.rows)
 
     def __deepcopy__(self, _memo: object) -> Inductor:
         return self  # PyTorch copies its settings to print them
 
-    def uuid(self) -> str:
-        """What the choices depend on, for the key of Inductor's cache."""
-        before = self._before.uuid() if self._before is not None else None
+    def uuid(self) -> str | None:
+        """What the choices depend on, for the key of Inductor's cache; None, which leaves the cache
+        unused, if that of the program's own pass is unknown."""
+        before = None if self._before is None else getattr(self._before, "uuid", lambda: None)()
+        if before is None and self._before is not None:
+            return None
         own = state(Store(settings.cache_dir())), settings.mode(), self.policy, self.min_gain
         return sha256(repr((before, own if self._open else None)).encode()).hexdigest()
 
@@ -100,7 +103,7 @@ class Inductor(custom_graph_pass.CustomGraphPass, _MODULE_PASS):  # type: ignore
             ]
         if chosen:
             self.rows += chosen
-            log.info("%s", "\n".join((HEAD, *map(str, chosen))))
+            log.info("%s", choice_table(chosen))
 
 
 def _hooked() -> Any:
@@ -178,7 +181,7 @@ def _as_problem(product: GraphProduct) -> Posed | None:
 
 def _gpu(device: Any) -> int | None:
     """The number of a GPU; None for other devices."""
-    return device.index if device.type == DEVICE else None
+    return device.index or 0 if device.type == DEVICE else None
 
 
 class _UnknownSizeError(Exception):
@@ -255,8 +258,9 @@ def _call(graph: Graph, target: Any, arguments: tuple[Any, ...], named: dict[str
 
 def _erase(graph: Graph, node: Node) -> None:
     """Removes a node that nothing reads any more, and its inputs that only it read."""
-    inputs = node.all_input_nodes
-    graph.erase_node(node)
-    for source in inputs:
-        if not source.users and source.op == "call_function":
-            _erase(graph, source)
+    unread = {node: None}
+    while unread:
+        node, _ = unread.popitem()
+        inputs = node.all_input_nodes
+        graph.erase_node(node)
+        unread |= {each: None for each in inputs if each.op == "call_function" and not each.users}
