@@ -1,5 +1,7 @@
-"""The tuned matmul in PyTorch: as an operator, as a linear layer, and in existing models.
+"""The tuned matmul in PyTorch: in compiled programs, as an operator, as a linear layer, and in
+existing models.
 
+    autotune.torch.inductor()                                 tuned kernels under torch.compile
     torch.ops.autotune.mm(a, b, bias, activation, compute)    differentiable, compiled, autocast
     autotune.torch.scaled_mm(a, b, scale_a, scale_b)          fp8 and int8, as torch._scaled_mm
     autotune.torch.Linear(in_features, out_features)          a `torch.nn.Linear` that uses it

@@ -1,8 +1,8 @@
-"""`inductor`, the operators that it puts into the graphs of `torch.compile`, and how these run them.
+"""`inductor`, and the operators that it puts into the graphs of `torch.compile`.
 
 `autotune::chosen_mm` and `autotune::chosen_scaled_mm` have no gradients and no autocast: a graph is
 rewritten after both. Inductor calls their launches with an output that it has planned, which costs
-the host less than an operator does.
+the host less than a call of an operator.
 """
 
 from __future__ import annotations
@@ -29,9 +29,6 @@ DEFAULT = Policy(tune="quick", cold=True)
 """The policy of `inductor()`: in a model the weights of a layer come from memory, and a race takes
 a second or two a shape, once."""
 
-FOLLOWED = "tune", "cold", "dependent"
-"""The fields of a policy that compiled programs follow."""
-
 
 def inductor(policy: Policy | None = None, min_gain: float = 0.0) -> Inductor:
     """Makes programs that `torch.compile` compiles from now on run tuned kernels where these gain.
@@ -40,43 +37,46 @@ def inductor(policy: Policy | None = None, min_gain: float = 0.0) -> Inductor:
         model = torch.compile(model, mode="reduce-overhead")
 
         with autotune.torch.inductor() as choices:  # or for what is compiled in a block
-            model(x)
+            compiled(x)
         print(choices)
 
-    It is for `mm`, `addmm`, `bmm`, `baddbmm` and `_scaled_mm` on GPUs, forward and backward. A bias,
-    an activation or a residual behind a product is computed by its kernel where that saves a kernel.
-    A product is replaced if a record says that the tuned kernel is faster than cuBLAS by `min_gain`
-    and by more than a tie, or, without a record, if a look-up expects that. Other products stay
-    as they are. With a symbolic M a product is replaced if that holds for the M of the first call or
-    any recorded M; its kernel is chosen at each call, and cuBLAS runs where it is faster. The
-    choices are logged to the logger `autotune`, level INFO, a table for each graph.
+    It serves `mm`, `addmm`, `bmm`, `baddbmm` and `_scaled_mm` on GPUs, forward and backward, in
+    their layouts. A kernel also computes the bias, the activation or the residual behind its
+    product, if no pointwise kernel is left then.
 
-    Programs compiled before stay as they are. `torch.compile` calls this pass after those that the
-    program has set. With `cpp_wrapper` and in ahead-of-time compilation nothing is replaced.
+    A product is replaced if its record says that the tuned kernel is faster than cuBLAS by
+    `min_gain` and by more than a tie. Without a record a look-up has to expect that. Other products
+    stay as they are. A product with a symbolic M is replaced if the kernel gains for the M of the
+    first call or for any recorded M. It chooses its kernel, or cuBLAS, at each call.
+
+    The choices are logged as a table for each graph, to the logger `autotune` at level INFO.
+    Inductor runs this pass after the passes that the program has set. Its cache keeps the graphs
+    under a key of the policy, the records and the versions. With `cpp_wrapper`, and so in
+    ahead-of-time compilation, nothing is replaced. Functions that were compiled before stay as
+    they are.
 
     Args:
         policy: `tune="quick"` races the most promising kernels and cuBLAS for each shape without a
-            record, in one to two seconds each, when a graph is compiled; with `tune=False` records
-            and look-ups decide alone. `cold` takes the times of operands that are not in L2, as
-            weights are in a model. `dependent` as in `autotune.Policy`. None is
+            record when a graph is compiled, in one to two seconds a shape; otherwise records and
+            look-ups decide alone. `cold` ranks by the times of operands that are not in L2, such as
+            the weights of a model. `dependent` as in `autotune.Policy`. None is
             `Policy(tune="quick", cold=True)`.
         min_gain: the least gain over cuBLAS; 0.05 is 5 %.
 
     Returns:
-        The switch: its `close()`, or the end of a `with` block, restores Inductor's settings. Its
+        The switch. Its `close()`, or the end of a `with` block, restores Inductor's settings. Its
         `rows` are the choices so far.
 
     Raises:
-        UsageError: for a `min_gain` below 0, or a policy that compiled programs cannot follow.
+        UsageError: for a `min_gain` below 0, or a field of a policy that it does not follow.
     """
     policy = DEFAULT if policy is None else policy
     policy.check()
-    given = [name for name in policy._fields if getattr(policy, name) != getattr(Policy(), name)]
-    if unknown := [name for name in given if name not in FOLLOWED] or policy.tune is True:
-        field = "tune=True" if unknown is True else unknown[0]
+    followed = policy._replace(cold=False, dependent=False)
+    if followed not in (Policy(), Policy(tune="quick")):
         raise UsageError(
-            f"inductor does not follow {field}; give tune='quick', cold or dependent, and tune "
-            "shapes beforehand with autotune.tune(shapes)"
+            f"inductor follows tune='quick', cold and dependent of a policy, not {followed}; tune "
+            "shapes beforehand with autotune.tune"
         )
     if not min_gain >= 0:
         raise UsageError(f"min_gain is {min_gain}; give 0 or more, such as 0.05 for 5 %")

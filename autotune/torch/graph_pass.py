@@ -1,6 +1,5 @@
-"""The pass of `inductor` over the graphs of Inductor: it replaces the matrix products that gain by
-`autotune::chosen_mm` and `autotune::chosen_scaled_mm`. The cache of compiled graphs is keyed by what
-the choices depend on.
+"""The pass of `inductor` over graphs: it replaces the matrix products that gain by the operators
+`autotune::chosen_mm` and `autotune::chosen_scaled_mm`.
 
 Importing this imports Inductor, which takes a second.
 """
@@ -49,7 +48,7 @@ class Inductor(custom_graph_pass.CustomGraphPass, _MODULE_PASS):  # type: ignore
         found = _hooked()
         self._restored, self._open = found, True
         # The innermost switch decides alone.
-        self._before = found._before if isinstance(found, Inductor) else found
+        self._before: Any = found._before if isinstance(found, Inductor) else found
         _hook(self)
 
     def close(self) -> None:

@@ -118,6 +118,7 @@ def scaled_problem(
     out_dtype: Any = None,
     use_fast_accum: bool = False,
 ) -> Problem | None:
+    """The problem of a call of `torch._scaled_mm`."""
     del scale_result
     return _own_scaled_mm(a, b, scale_a, scale_b, bias, out_dtype, use_fast_accum)
 

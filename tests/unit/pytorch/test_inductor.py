@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import logging
+import threading
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -14,6 +16,7 @@ from support.sample_records import H100, record  # noqa: E402
 from torch._dynamo.utils import counters  # noqa: E402
 from torch._inductor import config, custom_graph_pass  # noqa: E402
 from torch._inductor.codegen import common  # noqa: E402
+from torch._inductor.utils import fresh_inductor_cache  # noqa: E402
 
 import autotune.torch  # noqa: E402
 from autotune import Policy, runtime  # noqa: E402
@@ -21,9 +24,10 @@ from autotune.errors import UsageError  # noqa: E402
 from autotune.problem import Problem  # noqa: E402
 from autotune.records import Store  # noqa: E402
 from autotune.settings import cache_dir  # noqa: E402
-from autotune.torch import compiled, graph_pass  # noqa: E402
+from autotune.torch import compiled, graph_pass, scaled  # noqa: E402
 from autotune.torch.choosing import Choice, Judge  # noqa: E402
 from autotune.torch.operator import Product, by_torch  # noqa: E402
+from autotune.torch.scaled import ScaledProduct  # noqa: E402
 
 functional = torch.nn.functional
 
@@ -38,17 +42,20 @@ class Launches:
 
     def run(self, a: Any, b: Any, out: Any, options: Any, further: Any) -> Any:
         bias, residual = further.get("bias"), further.get("residual")
-        product = Product(a, b, bias, options[2], residual=residual)
         self.problems.append(" ".join(filter(None, (*further, *options[2:4]))))
         self.strides.append((tuple(a.stride()), tuple(b.stride())))
         self.policies.append(options[-1])
-        return out.copy_(by_torch(product))
+        if "scale_a" in further:
+            scales = further["scale_a"], further["scale_b"]
+            return out.copy_(scaled.by_torch(ScaledProduct(a, b, *scales, bias, out.dtype)))
+        return out.copy_(by_torch(Product(a, b, bias, options[2], residual=residual)))
 
 
 @pytest.fixture
-def launches(monkeypatch: pytest.MonkeyPatch) -> Iterator[Launches]:
+def launches(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Launches]:
     """The pass takes the CPU for an H100 on which every kernel gains and nothing is raced."""
     stand_in = Launches()
+    monkeypatch.setenv("AUTOTUNE_CACHE_DIR", str(tmp_path))
     monkeypatch.setattr(graph_pass, "DEVICE", "cpu")
     monkeypatch.setattr(runtime, "probe", lambda _: H100)
     monkeypatch.setattr(compiled, "multiplier", lambda: stand_in)
@@ -189,7 +196,8 @@ def test_kernels_read_the_strides_of_the_graph(launches: Launches) -> None:
     assert [str(row.problem) for row in switch.rows] == ["8x32x64:bf16:tt"]
 
 
-def test_gradients_run_tuned_kernels(launches: Launches) -> None:
+@pytest.mark.usefixtures("launches")
+def test_gradients_run_tuned_kernels() -> None:
     operands = [drawn(*shape, dtype=torch.float32, grad=True) for shape in (X, W, BIAS)]
     with autotune.torch.inductor() as switch:
         torch.compile(linear, fullgraph=True)(*operands).square().sum().backward()
@@ -206,7 +214,8 @@ def test_gradients_run_tuned_kernels(launches: Launches) -> None:
     ]
 
 
-def test_saved_input_of_an_activation_is_kept(launches: Launches) -> None:
+@pytest.mark.usefixtures("launches")
+def test_saved_input_of_an_activation_is_kept() -> None:
     def mlp(x: Any, w: Any, bias: Any, w2: Any, bias2: Any) -> Any:
         return linear(functional.gelu(linear(x, w, bias)), w2, bias2)
 
@@ -232,7 +241,8 @@ def test_symbolic_rows_compile_once(launches: Launches) -> None:
     assert [str(row.problem) for row in switch.rows] == ["16x128x64:bf16:nt:bias"]
 
 
-def test_autocast_multiplies_in_its_type(launches: Launches) -> None:
+@pytest.mark.usefixtures("launches")
+def test_autocast_multiplies_in_its_type() -> None:
     x, w = drawn(8, 64, dtype=torch.float32), drawn(64, 32, dtype=torch.float32)
     with autotune.torch.inductor() as switch, torch.autocast("cpu", torch.bfloat16):
         torch.compile(torch.mm, fullgraph=True)(x, w)
@@ -261,9 +271,9 @@ def test_policy_reaches_the_kernels(launches: Launches) -> None:
 
 
 REFUSED: dict[str, dict[str, Any]] = {
-    "batch_invariant": {"policy": Policy(batch_invariant=True)},
+    "batch_invariant=True": {"policy": Policy(batch_invariant=True)},
     "tune=True": {"policy": Policy(tune=True)},
-    "vendor": {"policy": Policy(vendor=False)},
+    "vendor=False": {"policy": Policy(vendor=False)},
     "min_gain": {"min_gain": -1.0},
 }
 
@@ -328,7 +338,8 @@ def test_pass_of_the_program_runs_too(launches: Launches, place: Callable[[], An
         assert without.uuid() != keyed
 
 
-def test_innermost_switch_decides(launches: Launches) -> None:
+@pytest.mark.usefixtures("launches")
+def test_innermost_switch_decides() -> None:
     with autotune.torch.inductor() as outer, autotune.torch.inductor(Policy()) as inner:
         torch.compile(torch.mm, fullgraph=True)(drawn(8, 64), drawn(64, 32))
     assert (len(outer.rows), len(inner.rows)) == (0, 1)
@@ -344,20 +355,26 @@ def test_outer_switch_may_be_closed_first(launches: Launches) -> None:
     assert not launches.problems
 
 
-def test_setting_can_be_copied(launches: Launches) -> None:
+@pytest.mark.usefixtures("launches")
+def test_setting_can_be_copied() -> None:
     with autotune.torch.inductor():
         config.get_config_copy()  # as Inductor does for its logs
 
 
-def test_cpp_wrapper_leaves_the_graph(launches: Launches, caplog: pytest.LogCaptureFixture) -> None:
+@pytest.mark.usefixtures("launches")
+def test_cpp_wrapper_leaves_the_graph(caplog: pytest.LogCaptureFixture) -> None:
     graph = torch.fx.Graph()
-    with config.patch(cpp_wrapper=True), caplog.at_level(logging.INFO, "autotune"):
-        with autotune.torch.inductor() as switch:
-            switch(graph)
+    with (
+        config.patch(cpp_wrapper=True),
+        caplog.at_level(logging.INFO, "autotune"),
+        autotune.torch.inductor() as switch,
+    ):
+        switch(graph)
     assert "cpp_wrapper is on" in caplog.text
 
 
-def test_choices_are_logged(launches: Launches, caplog: pytest.LogCaptureFixture) -> None:
+@pytest.mark.usefixtures("launches")
+def test_choices_are_logged(caplog: pytest.LogCaptureFixture) -> None:
     with caplog.at_level(logging.INFO, "autotune"), autotune.torch.inductor() as switch:
         torch.compile(torch.mm, fullgraph=True)(drawn(8, 64), drawn(64, 32))
     assert "8x32x64:bf16" in caplog.text
@@ -368,7 +385,7 @@ def test_choices_are_logged(launches: Launches, caplog: pytest.LogCaptureFixture
 # The cache of compiled graphs.
 
 
-def test_cached_graphs_are_keyed_by_the_records(launches: Launches, tmp_path: Any) -> None:
+def test_cached_graphs_are_keyed_by_the_records(launches: Launches) -> None:
     x, w = drawn(8, 64), drawn(64, 32)
 
     def hits() -> int:
@@ -376,8 +393,6 @@ def test_cached_graphs_are_keyed_by_the_records(launches: Launches, tmp_path: An
         before = counters["inductor"]["fxgraph_cache_hit"]
         same(torch.compile(torch.mm, fullgraph=True)(x, w), x @ w)
         return int(counters["inductor"]["fxgraph_cache_hit"] - before)
-
-    from torch._inductor.utils import fresh_inductor_cache
 
     with config.patch(fx_graph_cache=True), fresh_inductor_cache(), autotune.torch.inductor():
         assert (hits(), hits()) == (0, 1)
@@ -389,10 +404,35 @@ def test_cached_graphs_are_keyed_by_the_records(launches: Launches, tmp_path: An
         assert len(launches.problems) == 4
 
 
-def test_key_names_policy_and_gain(launches: Launches) -> None:
-    arguments = {}, {"min_gain": 0.1}, {"policy": Policy()}
+@pytest.mark.usefixtures("launches")
+def test_key_names_policy_and_gain() -> None:
+    arguments: tuple[dict[str, Any], ...] = {}, {"min_gain": 0.1}, {"policy": Policy()}
     keys = set()
     for given in arguments:
         with autotune.torch.inductor(**given) as switch:
             keys.add(switch.uuid())
     assert len(keys) == len(arguments)
+
+
+def test_scaled_product_is_replaced(launches: Launches, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(runtime, "current", lambda: launches)
+    a, b = (drawn(32, 64).to(torch.float8_e4m3fn) for _ in range(2))
+    scales = torch.tensor(0.5), torch.tensor(0.25)
+
+    def multiply(a: Any, b: Any, scale_a: Any, scale_b: Any) -> Any:
+        return torch._scaled_mm(a, b.t(), scale_a, scale_b, out_dtype=torch.bfloat16)
+
+    with autotune.torch.inductor() as switch:
+        result = torch.compile(multiply, fullgraph=True)(a, b, *scales)
+    assert [str(row.problem) for row in switch.rows] == ["32x32x64:f8:nt:scale=tensor"]
+    same(result, multiply(a, b, *scales))
+
+
+def test_other_threads_compile_with_the_pass(launches: Launches) -> None:
+    # As autograd does with the backward graph of a GPU.
+    with autotune.torch.inductor():
+        run = torch.compile(torch.mm, fullgraph=True)
+        thread = threading.Thread(target=run, args=(drawn(8, 64), drawn(64, 32)))
+        thread.start()
+        thread.join()
+    assert launches.problems == [""]
