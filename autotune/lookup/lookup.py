@@ -224,8 +224,8 @@ def _path(problem: Problem, device: Device, records: Records, objective: Objecti
 
 
 def state(store: Store) -> tuple[object, ...]:
-    """What all look-ups depend on: the versions of the package and its kernels, and the state of
-    the records of all devices, the user's and the package's."""
+    """The state that all look-ups depend on: the versions of the package and its kernels, and the
+    records of all devices, the user's and the package's."""
     return (
         __version__,
         source_hash(*registry.kernel_sources()),

@@ -27,7 +27,7 @@ from autotune.tuning.options import Search
 
 
 @dataclass(frozen=True)
-class Choice:
+class ProductChoice:
     """The choice for a product of a graph.
 
     Attributes:
@@ -53,14 +53,14 @@ class Choice:
         return f"{self.problem!s:40} {figures}  {self.why or 'tuned kernel'}"
 
 
-def choice_table(choices: Iterable[Choice]) -> str:
+def choice_table(choices: Iterable[ProductChoice]) -> str:
     """The choices as lines, equal ones counted."""
     head = f"{'':5} {'product':40} {'ours':>12} {'cuBLAS':>12} {'gain':>8}  runs"
     counts = Counter(choices)
     return "\n".join((head, *(f"{count:4}x {choice}" for choice, count in counts.items())))
 
 
-class Judge:
+class Chooser:
     """Compares tuned kernels with cuBLAS on a GPU.
 
     Args:
@@ -97,40 +97,40 @@ class Judge:
             runtime.current().forget(problem)
         self._records = Records(Store(settings.cache_dir()))
 
-    def choice(self, problem: Problem, any_m: bool) -> Choice:
+    def choice(self, problem: Problem, any_m: bool) -> ProductChoice:
         """The choice for a product; with `any_m` the kernel may gain at another recorded M."""
         choice = self._compared(problem)
         if choice.why is None or not any_m:
             return choice
         for record in self._records.records(self._device):
             if replace(record.problem, m=problem.m) == problem:
-                other = self._compared(record.problem)
-                if other.why is None:
-                    return other
+                further = self._compared(record.problem)
+                if further.why is None:
+                    return further
         return choice
 
     def _settled(self, problem: Problem) -> bool:
         answer = recorded(problem, self._device, self._records, self._objective)
         return answer is not None and answer.enough(quick=True)
 
-    def _compared(self, problem: Problem) -> Choice:
+    def _compared(self, problem: Problem) -> ProductChoice:
         answer = self._measured(problem)
         if answer is None:
             find = finder(settings.mode())
             answer = find(problem, self._device, self._records, self._objective)
         if answer is None:
-            return Choice(problem, why=UNKNOWN)
+            return ProductChoice(problem, why=UNKNOWN)
         record, entry = answer.record, answer.entry
         if answer.how not in ("exact", "range") or record is None or entry is None:
-            choice = Choice(problem, answer.time_us, answer.vendor_us)
+            choice = ProductChoice(problem, answer.time_us, answer.vendor_us)
             return self._outcome(choice, FASTER if answer.vendor else None)
         if record.baseline is None:
-            return Choice(problem, answer.time_us, why="cuBLAS was not timed")
+            return ProductChoice(problem, answer.time_us, why="cuBLAS was not timed")
         objective = answer.objective
         ours, cublas = map(objective.estimate, (entry.measurement, record.baseline))
         if ours is None or cublas is None:
-            return Choice(problem, answer.time_us, why="cuBLAS was not timed")
-        choice = Choice(problem, ours.time_us, cublas.time_us)
+            return ProductChoice(problem, answer.time_us, why="cuBLAS was not timed")
+        choice = ProductChoice(problem, ours.time_us, cublas.time_us)
         return self._outcome(choice, TIE if tied(ours, cublas) else None)
 
     def _measured(self, problem: Problem) -> Answer | None:
@@ -144,7 +144,7 @@ class Judge:
                 return answer
         return None
 
-    def _outcome(self, choice: Choice, why: str | None) -> Choice:
+    def _outcome(self, choice: ProductChoice, why: str | None) -> ProductChoice:
         if why is None and choice.gain is None:
             why = UNKNOWN
         if why is None and choice.gain is not None and choice.gain <= 0:

@@ -27,8 +27,8 @@ class GraphProduct:
         end: the last of the nodes.
         operands: nodes by their names in `autotune::chosen_mm` or `autotune::chosen_scaled_mm`.
         activation: the activation, or None.
-        options: the other arguments of `torch._scaled_mm`; None for other products.
-        views: the view between the product and the other nodes; None without one.
+        options: the addend arguments of `torch._scaled_mm`; None for addend products.
+        views: the view between the product and the addend nodes; None without one.
     """
 
     node: Node
@@ -99,16 +99,16 @@ _READERS: Mapping[Any, Callable[..., GraphProduct | None]] = {
 
 
 def _adding(product: GraphProduct, end: Node, added: Any, view: Node | None) -> GraphProduct | None:
-    """The product with another node that is added to it, as a bias or as a residual; None if no
+    """The product with a node that is added to it, as a bias or as a residual; None if no
     kernel adds it."""
     value = product.node.meta["val"]
-    other = added.meta.get("val") if isinstance(added, Node) else None
-    if other is None or other.dtype != value.dtype or other.device != value.device:
+    addend = added.meta.get("val") if isinstance(added, Node) else None
+    if addend is None or addend.dtype != value.dtype or addend.device != value.device:
         return None
     # A view of the residual takes one size that is not a number.
     shaped = view is None or all(isinstance(size, int) for size in value.shape[1:])
-    whole = end.meta["val"].shape == other.shape and shaped and value.dtype is not torch.float32
-    if tuple(other.shape) == (value.shape[-1],) and "bias" not in product.operands:
+    whole = end.meta["val"].shape == addend.shape and shaped and value.dtype is not torch.float32
+    if tuple(addend.shape) == (value.shape[-1],) and "bias" not in product.operands:
         name = "bias"
     elif whole and "residual" not in product.operands and product.activation is None:
         name = "residual"
@@ -120,7 +120,7 @@ def _adding(product: GraphProduct, end: Node, added: Any, view: Node | None) -> 
 def _fused(product: GraphProduct) -> Iterator[GraphProduct]:
     """The product with what follows it, the most fused first.
 
-    Pointwise nodes whose result only other pointwise nodes read are left to Inductor, which puts
+    Pointwise nodes whose result only addend pointwise nodes read are left to Inductor, which puts
     them all into one kernel.
     """
     if product.options is not None or product.node.meta["val"].dtype not in DTYPES:
@@ -152,7 +152,7 @@ def _added_to(product: GraphProduct, start: Node, view: Node | None) -> GraphPro
     user = _only_user(start)
     if user is None or user.target is not aten.add.Tensor or user.kwargs.get("alpha", 1) != 1:
         return None
-    added = next((other for other in user.args if other is not start), None)
+    added = next((addend for addend in user.args if addend is not start), None)
     return _adding(product, user, added, view)
 
 
@@ -190,24 +190,24 @@ def _of_one(function: Callable[[Any], Any]) -> Callable[[Any], Any]:
 def _match(pattern: Graph, start: Node) -> Node | None:
     """The node that ends the pattern, if it begins with that input and nothing else reads the nodes
     between."""
-    found: dict[Node, Node] = {}
+    matched: dict[Node, Node] = {}
     for wanted in pattern.nodes:
         if wanted.op == "placeholder":
-            found[wanted] = start
+            matched[wanted] = start
         elif wanted.op == "call_function":
             source = next(iter(wanted.all_input_nodes))
-            arguments = torch.fx.map_arg((wanted.args, dict(wanted.kwargs)), found.get)
+            arguments = torch.fx.map_arg((wanted.args, dict(wanted.kwargs)), matched.get)
             node = next(
                 (
                     user
-                    for user in found[source].users
+                    for user in matched[source].users
                     if user.target is wanted.target and (user.args, dict(user.kwargs)) == arguments
                 ),
                 None,
             )
             if node is None:
                 return None
-            found[wanted] = node
-    end = next(reversed(found.values()))
-    inner = set(found.values())
+            matched[wanted] = node
+    end = next(reversed(matched.values()))
+    inner = set(matched.values())
     return end if all(inner.issuperset(node.users) for node in inner - {end}) else None

@@ -26,7 +26,7 @@ from autotune.records import Store
 from autotune.runtime.frameworks import tf32_allowed
 from autotune.runtime.operands import CallOptions
 from autotune.settings import Policy
-from autotune.torch.choosing import Choice, Judge, choice_table
+from autotune.torch.choosing import Chooser, ProductChoice, choice_table
 from autotune.torch.fusing import GraphProduct, products
 from autotune.torch.recording import problem_of_tensors, scaled_problem
 
@@ -44,11 +44,11 @@ class Inductor(custom_graph_pass.CustomGraphPass, _MODULE_PASS):  # type: ignore
 
     def __init__(self, policy: Policy, min_gain: float) -> None:
         self.policy, self.min_gain = policy, min_gain
-        self.rows: list[Choice] = []
-        found = _hooked()
-        self._restored, self._open = found, True
+        self.rows: list[ProductChoice] = []
+        former = _hooked()
+        self._restored, self._open = former, True
         # The innermost switch decides alone.
-        self._before: Any = found._before if isinstance(found, Inductor) else found
+        self._before: Any = former._before if isinstance(former, Inductor) else former
         _hook(self)
 
     def close(self) -> None:
@@ -70,8 +70,8 @@ class Inductor(custom_graph_pass.CustomGraphPass, _MODULE_PASS):  # type: ignore
         return self  # PyTorch copies its settings to print them
 
     def uuid(self) -> str | None:
-        """What the choices depend on, for the key of Inductor's cache; None, which leaves the cache
-        unused, if that of the program's own pass is unknown."""
+        """The part of the key of Inductor's cache that names all that the choices depend on; None,
+        which leaves the cache unused, if the program's own pass has none."""
         before = None if self._before is None else getattr(self._before, "uuid", lambda: None)()
         if before is None and self._before is not None:
             return None
@@ -88,18 +88,16 @@ class Inductor(custom_graph_pass.CustomGraphPass, _MODULE_PASS):  # type: ignore
             log.info("inductor leaves a graph as it is: %s", reason)
             return
         graph = code if isinstance(code, Graph) else code.graph
-        found = [posed for variants in products(graph) if (posed := _posed(variants))]
-        chosen: list[Choice] = []
-        for gpu in dict.fromkeys(posed[0].gpu for posed in found):
+        served = [posed for variants in products(graph) if (posed := _posed(variants))]
+        chosen: list[ProductChoice] = []
+        for gpu in dict.fromkeys(posed[0].gpu for posed in served):
             device = runtime.probe(gpu)
-            judge = Judge(gpu, device, self.policy, self.min_gain)
-            there = [variants for variants in found if variants[0].gpu == gpu]
-            judge.race(posed.problem for variants in there for posed in variants)
+            chooser = Chooser(gpu, device, self.policy, self.min_gain)
+            local = [variants for variants in served if variants[0].gpu == gpu]
+            chooser.race(posed.problem for variants in local for posed in variants)
             dependent = self.policy.dependent and device.compute_capability >= (9, 0)
-            chosen += [
-                _rewritten(graph, variants, judge, (self.policy.cold, dependent))
-                for variants in there
-            ]
+            options = self.policy.cold, dependent
+            chosen += [_rewritten(graph, variants, chooser, options) for variants in local]
         if chosen:
             self.rows += chosen
             log.info("%s", choice_table(chosen))
@@ -203,11 +201,11 @@ def _hint(size: Any) -> int:
 
 
 def _rewritten(
-    graph: Graph, variants: tuple[Posed, ...], judge: Judge, options: tuple[bool, bool]
-) -> Choice:
+    graph: Graph, variants: tuple[Posed, ...], chooser: Chooser, options: tuple[bool, bool]
+) -> ProductChoice:
     """The choice for a product, which replaces it in the graph if it gains: the most fused variant
     that gains."""
-    choices = [judge.choice(posed.problem, posed.any_m) for posed in variants]
+    choices = [chooser.choice(posed.problem, posed.any_m) for posed in variants]
     for posed, choice in zip(variants, choices, strict=True):
         if choice.why is None:
             _replace(graph, posed.product, *options)

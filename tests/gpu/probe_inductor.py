@@ -1,17 +1,26 @@
-import os, sys, time, traceback, warnings, logging, statistics
+import os
+import statistics
+import time
+import traceback
+import warnings
+
 T0 = time.time()
 warnings.simplefilter("ignore")
-import torch, autotune, autotune.torch
-from torch import nn
+import torch
 import torch.nn.functional as F
-from autotune.torch import graph_pass, choosing, fusing, compiled
+from torch import nn
 from torch._inductor.utils import run_and_get_code
+
+import autotune
+import autotune.torch
+from autotune.torch import choosing, fusing
+
 OUT = os.environ.get("OUT", "/tmp") + "/inductor"; os.makedirs(OUT, exist_ok=True)
 LIMIT = 84
 def left(): return LIMIT - (time.time() - T0)
 def say(*a): print(*a, flush=True)
-from torch.utils._config_module import _ConfigEntry
 from torch._inductor.codegen import common
+
 say(torch.__version__, torch.cuda.get_device_name(), "backend passes", hasattr(common, "custom_backend_passes"),
     "override", type(torch._inductor.config._config["post_grad_custom_post_pass"].user_override).__name__, f"import {time.time()-T0:.1f}s")
 H, I, KV, D = 4096, 14336, 1024, 128
@@ -41,7 +50,7 @@ def timed(run, x):
     ts = []
     for _ in range(25):
         a, b = (torch.cuda.Event(enable_timing=True) for _ in range(2))
-        a.record(); 
+        a.record()
         for _ in range(4): run(x)
         b.record(); b.synchronize(); ts.append(a.elapsed_time(b) * 250)
     return statistics.median(ts)
@@ -63,9 +72,9 @@ def go(x, policy=None, on=True, mode="reduce-overhead", stored=None):
         if sw: sw.close()
 def small():
     """forced choice: forward, backward in its thread, dynamic."""
-    keep = choosing.Judge.choice, choosing.Judge.race
-    choosing.Judge.choice = lambda s, p, any_m: choosing.Choice(p, 1.0, 2.0)
-    choosing.Judge.race = lambda s, p: None
+    keep = choosing.Chooser.choice, choosing.Chooser.race
+    choosing.Chooser.choice = lambda s, p, any_m: choosing.ProductChoice(p, 1.0, 2.0)
+    choosing.Chooser.race = lambda s, p: None
     try:
         lin1, lin2 = nn.Linear(256, 512, device="cuda", dtype=torch.bfloat16), nn.Linear(512, 256, device="cuda", dtype=torch.bfloat16)
         f = lambda x: lin2(F.gelu(lin1(x))) + x
@@ -100,12 +109,12 @@ def small():
         torch._dynamo.reset(); plain = host()
         say(f"host us a product: ours {ours:.2f}, plain {plain:.2f}")
     finally:
-        choosing.Judge.choice, choosing.Judge.race = keep
+        choosing.Chooser.choice, choosing.Chooser.race = keep
 try: small()
 except Exception: traceback.print_exc(limit=-4)
 say(f"-- {time.time()-T0:.0f}s")
 def rows(m):
-    x = torch.randn(1, m, H, device="cuda", dtype=torch.bfloat16) 
+    x = torch.randn(1, m, H, device="cuda", dtype=torch.bfloat16)
     p, ps, yp, _ = go(x, on=False)
     o, os_, yo, sw = go(x)
     err = ((yo - yp).float().norm() / yp.float().norm()).item()

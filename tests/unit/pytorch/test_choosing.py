@@ -20,7 +20,7 @@ from autotune.families.config import Config  # noqa: E402
 from autotune.measure.measurement import Measurement  # noqa: E402
 from autotune.problem import Problem  # noqa: E402
 from autotune.records import Store  # noqa: E402
-from autotune.torch.choosing import Choice, Judge, choice_table  # noqa: E402
+from autotune.torch.choosing import Chooser, ProductChoice, choice_table  # noqa: E402
 from autotune.tuning.options import Search  # noqa: E402
 
 SHAPE = Problem(64, 128, 256)
@@ -46,8 +46,8 @@ def kept(
     Store(settings.cache_dir()).save(saved)
 
 
-def judge(policy: Policy = HOT, min_gain: float = 0.0) -> Judge:
-    return Judge(0, H100, policy, min_gain)
+def chooser(policy: Policy = HOT, min_gain: float = 0.0) -> Chooser:
+    return Chooser(0, H100, policy, min_gain)
 
 
 OUTCOMES: dict[str, tuple[float, float | None, str | None]] = {
@@ -63,30 +63,30 @@ OUTCOMES: dict[str, tuple[float, float | None, str | None]] = {
 def test_record_decides(outcome: Any) -> None:
     ours, cublas, why = outcome
     kept(SHAPE, ours, cublas)
-    assert judge(min_gain=0.05).choice(SHAPE, False) == Choice(SHAPE, ours, cublas, why)
+    assert chooser(min_gain=0.05).choice(SHAPE, False) == ProductChoice(SHAPE, ours, cublas, why)
 
 
 def test_unknown_product_stays_without_a_vendor_time() -> None:
-    choice = judge().choice(SHAPE, False)
+    choice = chooser().choice(SHAPE, False)
     assert choice.why in ("no record", "cuBLAS is faster")
 
 
 def test_record_without_the_bias_serves_too() -> None:
     kept(SHAPE, 10.0, 12.0)
-    assert judge().choice(replace(SHAPE, epilogue="bias"), False).why is None
+    assert chooser().choice(replace(SHAPE, epilogue="bias"), False).why is None
 
 
 def test_cold_times_decide_if_asked() -> None:
     kept(SHAPE, Measurement(10.0, cold_us=30.0), Measurement(12.0, cold_us=20.0))
-    whys = [judge(Policy(cold=cold)).choice(SHAPE, False).why for cold in (False, True)]
+    whys = [chooser(Policy(cold=cold)).choice(SHAPE, False).why for cold in (False, True)]
     assert whys == [None, "cuBLAS is faster"]
 
 
 def test_symbolic_rows_gain_if_any_recorded_rows_do() -> None:
     kept(SHAPE, 12.0, 10.0)
     kept(replace(SHAPE, m=8), 10.0, 12.0)
-    assert judge().choice(SHAPE, False).why is not None
-    assert judge().choice(SHAPE, True) == Choice(replace(SHAPE, m=8), 10.0, 12.0)
+    assert chooser().choice(SHAPE, False).why is not None
+    assert chooser().choice(SHAPE, True) == ProductChoice(replace(SHAPE, m=8), 10.0, 12.0)
 
 
 class Racer:
@@ -123,7 +123,7 @@ def racing(monkeypatch: pytest.MonkeyPatch, failure: Exception | None = None) ->
 def test_products_without_a_record_are_raced(monkeypatch: pytest.MonkeyPatch) -> None:
     racer, other = racing(monkeypatch), replace(SHAPE, m=8)
     kept(other, 12.0, 10.0)
-    own = judge(Policy(tune="quick", cold=True))
+    own = chooser(Policy(tune="quick", cold=True))
     own.race([SHAPE, other, SHAPE])
     assert racer.raced == [{SHAPE: 2}]
     assert racer.forgotten == [SHAPE]
@@ -133,32 +133,32 @@ def test_products_without_a_record_are_raced(monkeypatch: pytest.MonkeyPatch) ->
 
 def test_nothing_is_raced_without_the_policy(monkeypatch: pytest.MonkeyPatch) -> None:
     racer = racing(monkeypatch)
-    judge().race([SHAPE])
+    chooser().race([SHAPE])
     assert not racer.raced
 
 
 def test_nothing_is_raced_while_a_graph_is_captured(monkeypatch: pytest.MonkeyPatch) -> None:
     racer = racing(monkeypatch)
     monkeypatch.setattr(torch.cuda, "is_current_stream_capturing", lambda: True)
-    judge(RACING).race([SHAPE])
+    chooser(RACING).race([SHAPE])
     assert not racer.raced
 
 
 def test_frozen_process_races_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     racer = racing(monkeypatch)
     monkeypatch.setenv("AUTOTUNE_MODE", "frozen")
-    judge(RACING).race([SHAPE])
+    chooser(RACING).race([SHAPE])
     assert not racer.raced
-    assert judge(RACING).choice(SHAPE, False).why == "no record"
+    assert chooser(RACING).choice(SHAPE, False).why == "no record"
 
 
 def test_failed_race_leaves_the_products(monkeypatch: pytest.MonkeyPatch) -> None:
     racing(monkeypatch, MissingError("no compiler"))
     with pytest.warns(UserWarning, match="1 products are not raced: no compiler"):
-        judge(RACING).race([SHAPE])
+        chooser(RACING).race([SHAPE])
 
 
 def test_table_counts_equal_choices() -> None:
-    lines = choice_table([Choice(SHAPE, 1.0, 2.0)] * 3).splitlines()
+    lines = choice_table([ProductChoice(SHAPE, 1.0, 2.0)] * 3).splitlines()
     assert len(lines) == 2
     assert lines[1].split() == f"3x {SHAPE} 1.00 us 2.00 us +100.0% tuned kernel".split()

@@ -25,7 +25,7 @@ from autotune.problem import Problem  # noqa: E402
 from autotune.records import Store  # noqa: E402
 from autotune.settings import cache_dir  # noqa: E402
 from autotune.torch import compiled, graph_pass, scaled  # noqa: E402
-from autotune.torch.choosing import Choice, Judge  # noqa: E402
+from autotune.torch.choosing import Chooser, ProductChoice  # noqa: E402
 from autotune.torch.operator import Product, by_torch  # noqa: E402
 from autotune.torch.scaled import ScaledProduct  # noqa: E402
 
@@ -59,8 +59,10 @@ def launches(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Launch
     monkeypatch.setattr(graph_pass, "DEVICE", "cpu")
     monkeypatch.setattr(runtime, "probe", lambda _: H100)
     monkeypatch.setattr(compiled, "multiplier", lambda: stand_in)
-    monkeypatch.setattr(Judge, "race", lambda *_: None)
-    monkeypatch.setattr(Judge, "choice", lambda _self, problem, _any_m: Choice(problem, 1.0, 2.0))
+    monkeypatch.setattr(Chooser, "race", lambda *_: None)
+    monkeypatch.setattr(
+        Chooser, "choice", lambda _self, problem, _any_m: ProductChoice(problem, 1.0, 2.0)
+    )
     torch.manual_seed(0)
     with config.patch(fx_graph_cache=False):
         torch.compiler.reset()
@@ -177,7 +179,9 @@ def test_unserved_products_stay(launches: Launches, operands: Any) -> None:
 def test_products_that_do_not_gain_stay(
     launches: Launches, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(Judge, "choice", lambda _self, problem, _: Choice(problem, 2, 1, "slower"))
+    monkeypatch.setattr(
+        Chooser, "choice", lambda _self, problem, _: ProductChoice(problem, 2, 1, "slower")
+    )
     x, w = drawn(8, 64), drawn(64, 32)
     with autotune.torch.inductor() as switch:
         same(torch.compile(torch.mm, fullgraph=True)(x, w), x @ w)
