@@ -63,6 +63,9 @@ def choice_table(choices: Iterable[ProductChoice]) -> str:
 class Chooser:
     """Compares tuned kernels with cuBLAS on a GPU.
 
+    Attributes:
+        launched: how the kernels are launched, by the arguments of the operators.
+
     Args:
         ordinal: number of the GPU.
         device: the GPU.
@@ -73,6 +76,8 @@ class Chooser:
     def __init__(self, ordinal: int, device: Device, policy: Policy, min_gain: float) -> None:
         self._ordinal, self._device = ordinal, device
         self._policy, self._min_gain = policy, min_gain
+        dependent = policy.dependent and device.compute_capability >= (9, 0)
+        self.launched = {"cold": policy.cold, "dependent": dependent}
         self._objective = time_objective(policy.cold)
         self._records = Records(Store(settings.cache_dir()))
 

@@ -7,9 +7,10 @@ Importing this imports Inductor, which takes a second.
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from hashlib import sha256
+from itertools import chain
 from typing import Any
 
 import torch
@@ -88,19 +89,23 @@ class Inductor(custom_graph_pass.CustomGraphPass, _MODULE_PASS):  # type: ignore
             log.info("inductor leaves a graph as it is: %s", reason)
             return
         graph = code if isinstance(code, Graph) else code.graph
-        served = [posed for variants in products(graph) if (posed := _posed(variants))]
-        chosen: list[ProductChoice] = []
-        for gpu in dict.fromkeys(posed[0].gpu for posed in served):
-            device = runtime.probe(gpu)
-            chooser = Chooser(gpu, device, self.policy, self.min_gain)
-            local = [variants for variants in served if variants[0].gpu == gpu]
-            chooser.race(posed.problem for variants in local for posed in variants)
-            dependent = self.policy.dependent and device.compute_capability >= (9, 0)
-            options = self.policy.cold, dependent
-            chosen += [_rewritten(graph, variants, chooser, options) for variants in local]
+        choosers = self._choosers(_served(graph))
+        # Read again: a product that is replaced may be an operand of a later one.
+        chosen = [_replaced(graph, posed, choosers[posed[0].gpu]) for posed in _served(graph)]
         if chosen:
             self.rows += chosen
             log.info("%s", choice_table(chosen))
+
+    def _choosers(self, served: Iterable[tuple[Posed, ...]]) -> dict[int, Chooser]:
+        """The chooser of each GPU, after its races."""
+        problems: dict[int, list[Problem]] = {}
+        for posed in chain.from_iterable(served):
+            problems.setdefault(posed.gpu, []).append(posed.problem)
+        choosers = {}
+        for gpu, listed in problems.items():
+            choosers[gpu] = Chooser(gpu, runtime.probe(gpu), self.policy, self.min_gain)
+            choosers[gpu].race(listed)
+        return choosers
 
 
 def _hooked() -> Any:
@@ -153,9 +158,12 @@ class Posed:
     any_m: bool
 
 
-def _posed(variants: Iterable[GraphProduct]) -> tuple[Posed, ...]:
-    """The variants of a product that kernels take, as problems."""
-    return tuple(posed for product in variants if (posed := _as_problem(product)) is not None)
+def _served(graph: Graph) -> Iterator[tuple[Posed, ...]]:
+    """The products of a graph that kernels take, each as the problems of its variants."""
+    for variants in products(graph):
+        posed = tuple(filter(None, map(_as_problem, variants)))
+        if posed:
+            yield posed
 
 
 def _as_problem(product: GraphProduct) -> Posed | None:
@@ -200,20 +208,17 @@ def _hint(size: Any) -> int:
     return int(hint)
 
 
-def _rewritten(
-    graph: Graph, variants: tuple[Posed, ...], chooser: Chooser, options: tuple[bool, bool]
-) -> ProductChoice:
-    """The choice for a product, which replaces it in the graph if it gains: the most fused variant
-    that gains."""
+def _replaced(graph: Graph, variants: tuple[Posed, ...], chooser: Chooser) -> ProductChoice:
+    """The choice for a product. It replaces the most fused variant that gains in the graph."""
     choices = [chooser.choice(posed.problem, posed.any_m) for posed in variants]
     for posed, choice in zip(variants, choices, strict=True):
         if choice.why is None:
-            _replace(graph, posed.product, *options)
+            _replace(graph, posed.product, chooser.launched)
             return choice
     return choices[-1]
 
 
-def _replace(graph: Graph, product: GraphProduct, cold: bool, dependent: bool) -> None:
+def _replace(graph: Graph, product: GraphProduct, launched: Mapping[str, bool]) -> None:
     """Puts the operator in the place of the product and of what follows it."""
     operators, operands = torch.ops.autotune, dict(product.operands)
     value = product.node.meta["val"]
@@ -221,7 +226,7 @@ def _replace(graph: Graph, product: GraphProduct, cold: bool, dependent: bool) -
         if product.view is not None and "residual" in operands:
             shape = [-1, *value.shape[1:]]
             operands["residual"] = _call(graph, VIEW, (operands["residual"], shape), {})
-        named = {"cold": cold, "dependent": dependent}
+        named: dict[str, Any] = {**launched}
         if product.options is not None:
             named |= {"bias": operands.pop("bias", None), **product.options}
             new = _call(graph, operators.chosen_scaled_mm.default, (*operands.values(),), named)

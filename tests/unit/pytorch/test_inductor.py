@@ -153,6 +153,19 @@ def test_residual_of_another_shape_is_fused(launches: Launches) -> None:
     same(result, block(*arguments))
 
 
+def test_replaced_product_may_be_the_next_residual(launches: Launches) -> None:
+    def blocks(x: Any, w: Any) -> Any:
+        for _ in range(3):
+            x = x + x @ w
+        return x
+
+    x, w = drawn(2, 8, 64), drawn(64, 64) / 8
+    with autotune.torch.inductor():
+        result = torch.compile(blocks, fullgraph=True)(x, w)
+    assert launches.problems == ["residual"] * 3
+    same(result, blocks(x, w))
+
+
 def doubled(c: Any, a: Any, b: Any) -> Any:
     return torch.addmm(c, a, b, beta=2)
 
