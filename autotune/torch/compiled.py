@@ -171,7 +171,7 @@ def launch_mm(
     out: Any,
 ) -> Any:
     """`autotune::chosen_mm` into an output; `named` are the names of the further operands."""
-    operands = dict(zip(named, further, strict=True))
+    operands = dict(zip(named, further, strict=True)) if further else {}
     policy = _policy(settings.policy(), cold, dependent)
     options = 1.0, 0.0, activation, compute, None, None, policy
     try:

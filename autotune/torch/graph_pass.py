@@ -24,11 +24,13 @@ from autotune.errors import ArrayError, ProblemError, UsageError
 from autotune.lookup.lookup import state
 from autotune.problem import Problem
 from autotune.records import Store
+from autotune.runtime.arrays import memory_of
 from autotune.runtime.frameworks import tf32_allowed
 from autotune.runtime.operands import CallOptions
 from autotune.settings import Policy
 from autotune.torch.choosing import Chooser, ProductChoice, choice_table
 from autotune.torch.fusing import GraphProduct, products
+from autotune.torch.operator import described
 from autotune.torch.recording import problem_of_tensors, scaled_problem
 
 log = logging.getLogger("autotune")
@@ -124,8 +126,10 @@ def _hook(own: Any) -> None:
 
 
 def _backend_passes() -> Any:
-    """Inductor's passes by the device of a graph, which hold for all threads: autograd compiles a
-    backward graph in its own. PyTorch before 2.9 has none, but its settings hold for all threads.
+    """Inductor's passes by the device of a graph; None in the oldest releases of PyTorch.
+
+    They hold for all threads, as autograd compiles a backward graph in its own. The settings do so
+    only in releases without these passes.
     """
     passes = getattr(common, "custom_backend_passes", None)
     if passes is not None:
@@ -178,10 +182,24 @@ def _as_problem(product: GraphProduct) -> Posed | None:
             problem = problem_of_tensors(operands, options)
         else:
             problem = scaled_problem(**operands, **product.options)
+        _check_readable(operands)
     except (ArrayError, ProblemError, UsageError, _UnknownSizeError):
         return None  # no kernel takes it
     any_m = not isinstance(values["a"].shape[-2], int)
     return None if problem is None else Posed(product, problem, gpu, any_m)
+
+
+def _check_readable(operands: Mapping[str, Any]) -> None:
+    """Refuses operands that a kernel cannot read in place, as copies may cost more than it gains.
+
+    Raises:
+        ArrayError: for the first.
+    """
+    for name, operand in operands.items():
+        if name in ("a", "b"):
+            memory_of(described(operand, name))
+        elif not name.startswith("scale") and not operand.is_contiguous():
+            raise ArrayError(f"{name} has strides {operand.stride()}; it has to be contiguous")
 
 
 def _gpu(device: Any) -> int | None:

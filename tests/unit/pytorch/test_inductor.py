@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import logging
+import subprocess
+import sys
 import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -166,6 +168,28 @@ def test_replaced_product_may_be_the_next_residual(launches: Launches) -> None:
     same(result, blocks(x, w))
 
 
+def test_batch_of_one_matrix_is_not_copied(launches: Launches) -> None:
+    def repeated(x: Any, w: Any) -> Any:
+        return torch.bmm(x, w.expand(3, -1, -1))
+
+    x, w = drawn(3, 8, 64), drawn(64, 32)
+    with autotune.torch.inductor():
+        result = torch.compile(repeated, fullgraph=True)(x, w)
+    assert launches.strides == [((512, 64, 1), (0, 32, 1))]
+    same(result, repeated(x, w))
+
+
+def test_residual_with_other_strides_stays(launches: Launches) -> None:
+    def added(x: Any, w: Any, r: Any) -> Any:
+        return x @ w + r.t()
+
+    arguments = drawn(8, 64), drawn(64, 32), drawn(32, 8)
+    with autotune.torch.inductor():
+        result = torch.compile(added, fullgraph=True)(*arguments)
+    assert not launches.problems
+    same(result, added(*arguments))
+
+
 def doubled(c: Any, a: Any, b: Any) -> Any:
     return torch.addmm(c, a, b, beta=2)
 
@@ -175,6 +199,7 @@ UNSERVED = {
     "complex": (torch.mm, [drawn(*shape, dtype=torch.complex64) for shape in SQUARE]),
     "integers": (torch.mm, [torch.ones(shape, dtype=torch.int64) for shape in SQUARE]),
     "empty": (torch.mm, [drawn(0, 8), drawn(8, 8)]),
+    "strides": (torch.mm, [drawn(8, 16)[:, ::2], drawn(8, 8)]),
     "factors": (doubled, [drawn(8), drawn(8, 8), drawn(8, 8)]),
 }
 
@@ -302,6 +327,12 @@ def test_impossible_arguments_are_refused(word: str) -> None:
     assert common.custom_backend_passes.get("cuda") is None
 
 
+def test_import_leaves_inductor_unimported() -> None:
+    code = "import sys, autotune.torch; print('torch._inductor.lowering' in sys.modules)"
+    output = subprocess.run([sys.executable, "-c", code], capture_output=True, check=True)
+    assert output.stdout.strip() == b"False"
+
+
 # Inductor's hooks.
 
 
@@ -320,7 +351,7 @@ class OwnPass(custom_graph_pass.CustomGraphPass, custom_graph_pass.CustomGraphMo
 
 @pytest.fixture(params=["back end", "setting"])
 def place(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Any:
-    """Both places of the pass: PyTorch before 2.9 has no passes of back ends."""
+    """Both places of the pass: the oldest PyTorch has no passes of back ends."""
     common.init_backend_registration()
     if request.param == "back end":
         return lambda: common.custom_backend_passes.get("cpu")
