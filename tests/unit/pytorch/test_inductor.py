@@ -15,6 +15,7 @@ import pytest
 torch = pytest.importorskip("torch")
 
 from support.sample_records import H100, record  # noqa: E402
+from support.torch_runtime import StandIn  # noqa: E402
 from torch._dynamo.utils import counters  # noqa: E402
 from torch._inductor import config, custom_graph_pass  # noqa: E402
 from torch._inductor.codegen import common  # noqa: E402
@@ -22,7 +23,7 @@ from torch._inductor.utils import fresh_inductor_cache  # noqa: E402
 
 import autotune.torch  # noqa: E402
 from autotune import Policy, runtime  # noqa: E402
-from autotune.errors import UsageError  # noqa: E402
+from autotune.errors import ArrayError, UsageError  # noqa: E402
 from autotune.problem import Problem  # noqa: E402
 from autotune.records import Store  # noqa: E402
 from autotune.settings import cache_dir  # noqa: E402
@@ -188,6 +189,20 @@ def test_residual_with_other_strides_stays(launches: Launches) -> None:
         result = torch.compile(added, fullgraph=True)(*arguments)
     assert not launches.problems
     same(result, added(*arguments))
+
+
+def test_launch_copies_operands_that_no_kernel_reads(
+    launches: Launches, gpu: StandIn, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(*_: Any) -> Any:
+        raise ArrayError("B has strides")
+
+    monkeypatch.setattr(launches, "run", refuse)
+    a, b, bias, out = drawn(8, 64), drawn(64, 64)[:, ::2], drawn(32), drawn(8, 32)
+    options = {"activation": "relu", "compute": None, "cold": True, "dependent": False}
+    compiled.launch_mm(a, b, bias, named=("bias",), out=out, **options)
+    same(out, torch.relu(a @ b + bias))
+    assert gpu.policies == [Policy(cold=True)]
 
 
 def doubled(c: Any, a: Any, b: Any) -> Any:
