@@ -9,6 +9,7 @@ from typing import Any
 
 import torch
 from torch.fx import Graph, Node
+from torch.fx.experimental.symbolic_shapes import statically_known_true, sym_eq
 
 from autotune.problem import SWIGLU
 from autotune.torch.operator import ACTIVATIONS, DTYPES
@@ -27,8 +28,8 @@ class GraphProduct:
         end: the last of the nodes.
         operands: nodes by their names in `autotune::chosen_mm` or `autotune::chosen_scaled_mm`.
         activation: the activation, or None.
-        options: the addend arguments of `torch._scaled_mm`; None for addend products.
-        views: the view between the product and the addend nodes; None without one.
+        options: the arguments of `torch._scaled_mm` beside its tensors; None for other products.
+        view: the view between the product and the nodes behind it; None without one.
     """
 
     node: Node
@@ -53,7 +54,9 @@ def _plain(product: GraphProduct) -> bool:
     """Whether all operands are plain tensors with elements, and the product is not empty."""
     values = [node.meta.get("val") for node in (product.node, *product.operands.values())]
     return all(
-        isinstance(value, torch.Tensor) and value.layout is torch.strided and 0 not in value.shape
+        isinstance(value, torch.Tensor)
+        and value.layout is torch.strided
+        and not any(isinstance(size, int) and size == 0 for size in value.shape)
         for value in values
     )
 
@@ -107,21 +110,26 @@ def _adding(product: GraphProduct, end: Node, added: Any, view: Node | None) -> 
         return None
     # A view of the residual takes one size that is not a number.
     shaped = view is None or all(isinstance(size, int) for size in value.shape[1:])
-    whole = end.meta["val"].shape == addend.shape and shaped and value.dtype is not torch.float32
-    if tuple(addend.shape) == (value.shape[-1],) and "bias" not in product.operands:
+    whole = _equal(end.meta["val"].shape, addend.shape) and value.dtype is not torch.float32
+    if _equal(addend.shape, value.shape[-1:]) and "bias" not in product.operands:
         name = "bias"
-    elif whole and "residual" not in product.operands and product.activation is None:
+    elif whole and shaped and "residual" not in product.operands and product.activation is None:
         name = "residual"
     else:
         return None
     return replace(product, end=end, operands={**product.operands, name: added}, view=view)
 
 
+def _equal(shape: Any, further: Any) -> bool:
+    """Whether two shapes are equal whatever the symbolic sizes are; no guard follows from it."""
+    return len(shape) == len(further) and bool(statically_known_true(sym_eq(shape, further)))
+
+
 def _fused(product: GraphProduct) -> Iterator[GraphProduct]:
     """The product with what follows it, the most fused first.
 
-    Pointwise nodes whose result only addend pointwise nodes read are left to Inductor, which puts
-    them all into one kernel.
+    Inductor puts pointwise nodes into one kernel, so those whose result only such nodes read are
+    left to it.
     """
     if product.options is not None or product.node.meta["val"].dtype not in DTYPES:
         return

@@ -288,14 +288,26 @@ def test_saved_input_of_an_activation_is_kept() -> None:
 
 
 def test_symbolic_rows_compile_once(launches: Launches) -> None:
-    compiled_linear = torch.compile(linear, fullgraph=True, dynamic=True)
-    w, bias = drawn(*W), drawn(*BIAS)
+    graphs = []
+
+    def counted(graph: Any, inputs: Any) -> Any:
+        graphs.append(graph)
+        return torch._inductor.compile(graph, inputs)
+
+    def block(x: Any, w: Any, bias: Any) -> Any:
+        return linear(x, w, bias) + x
+
+    run = torch.compile(block, fullgraph=True, backend=counted)
+    w, bias = drawn(64, 64), drawn(64)
     with autotune.torch.inductor() as switch:
-        for rows in (8, 24, 5):
-            x = drawn(2, rows, 64)
-            same(compiled_linear(x, w, bias), linear(x, w, bias))
-    assert len(launches.problems) == 3
-    assert [str(row.problem) for row in switch.rows] == ["16x128x64:bf16:nt:bias"]
+        for batch, rows in ((2, 8), (3, 24), (7, 5)):
+            x = drawn(batch, rows, 64)
+            for axis in (0, 1):
+                torch._dynamo.mark_dynamic(x, axis)
+            same(run(x, w, bias), block(x, w, bias))
+    assert launches.problems == ["bias residual"] * 3
+    assert len(graphs) == 1
+    assert [str(row.problem) for row in switch.rows] == ["16x64x64:bf16:nt:bias_residual"]
 
 
 @pytest.mark.usefixtures("launches")
