@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import lru_cache
@@ -17,6 +18,19 @@ from autotune.torch.operator import ACTIVATIONS, DTYPES
 aten = torch.ops.aten
 
 VIEWS = aten.view.default, aten.reshape.default, aten._unsafe_view.default
+
+
+def _written_out(x: Any) -> Any:
+    """`gelu_tanh` as the models of OpenAI, and so those of `transformers`, write it."""
+    cubed = 0.044715 * torch.pow(x, 3.0)
+    return 0.5 * x * (1.0 + torch.tanh(math.sqrt(2.0 / math.pi) * (x + cubed)))
+
+
+FORMS: tuple[tuple[str, Callable[[Any], Any]], ...] = (
+    *((name, function) for name, function in ACTIVATIONS.items() if name != SWIGLU),
+    ("gelu_tanh", _written_out),
+)
+"""The activations, by their names, in the forms in which models compute them."""
 
 
 @dataclass(frozen=True)
@@ -186,8 +200,7 @@ def _activations(dtype: Any) -> tuple[tuple[str, Graph], ...]:
         table = select_decomp_table()
         return tuple(
             (name, make_fx(_of_one(function), decomposition_table=table)(example).graph)
-            for name, function in ACTIVATIONS.items()
-            if name != SWIGLU
+            for name, function in FORMS
         )
 
 

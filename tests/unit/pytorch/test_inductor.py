@@ -113,6 +113,10 @@ EPILOGUES: dict[str, tuple[Callable[..., Any], str]] = {
     "gelu": (functional.gelu, "bias gelu"),
     "gelu_tanh": (lambda x: functional.gelu(x, approximate="tanh"), "bias gelu_tanh"),
     "silu": (functional.silu, "bias silu"),
+    "gelu of GPT-2": (
+        lambda x: 0.5 * x * (1.0 + torch.tanh((2 / torch.pi) ** 0.5 * (x + 0.044715 * x**3.0))),
+        "bias gelu_tanh",
+    ),
 }
 
 
