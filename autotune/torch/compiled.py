@@ -1,29 +1,38 @@
-"""`inductor`, and the operators that it puts into the graphs of `torch.compile`.
+"""`inductor`, and the operator that it puts into the graphs of `torch.compile`.
 
-`autotune::chosen_mm` and `autotune::chosen_scaled_mm` have no gradients and no autocast: a graph is
-rewritten after both. Inductor calls their launches with an output that it has planned, which costs
-the host less than a call of an operator.
+`autotune::chosen_mm` has no gradients and no autocast: a graph is rewritten after both. Inductor
+calls its launch with an output that it has planned, which costs the host less than a call of an
+operator.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from functools import cache, lru_cache
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 import torch
 
-from autotune import runtime, settings
+from autotune import settings
 from autotune.api.matmul import multiplier
 from autotune.errors import ArrayError, FrozenError, UsageError
 from autotune.runtime.frameworks import own_scales
 from autotune.settings import Policy
 from autotune.torch import operator, scaled
-from autotune.torch.operator import Product, called_with
+from autotune.torch.operator import Product, shape_of
 from autotune.torch.scaled import ScaledProduct
 
 if TYPE_CHECKING:
     from autotune.torch.graph_pass import Inductor
+
+SCHEMA = (
+    "chosen_mm(Tensor a, Tensor b, *, Tensor? bias=None, Tensor? residual=None, "
+    "Tensor? scale_a=None, Tensor? scale_b=None, str? activation=None, str? compute=None, "
+    "ScalarType? out_dtype=None, bool fast=False, bool cold=False, bool dependent=False) -> Tensor"
+)
+
+FURTHER = "bias", "residual", "scale_a", "scale_b"
+"""The operands of `autotune::chosen_mm` beside A and B."""
 
 DEFAULT = Policy(tune="quick", cold=True, dependent=True)
 """The policy of `inductor()`. A race takes a second or two a shape, once; the weights of a model
@@ -86,123 +95,60 @@ def inductor(policy: Policy | None = None, min_gain: float = 0.0) -> Inductor:
     return Inductor(policy, min_gain)
 
 
-SCHEMAS = {
-    "chosen_mm": "(Tensor a, Tensor b, Tensor? bias=None, Tensor? residual=None, "
-    "str? activation=None, str? compute=None, bool cold=False, bool dependent=False) -> Tensor",
-    "chosen_scaled_mm": "(Tensor a, Tensor b, Tensor scale_a, Tensor scale_b, Tensor? bias=None, "
-    "ScalarType? out_dtype=None, bool use_fast_accum=False, bool cold=False, "
-    "bool dependent=False) -> Tensor",
-}
-
-
-class ChosenMm(NamedTuple):
-    """The arguments of `autotune::chosen_mm`."""
-
-    a: Any
-    b: Any
-    bias: Any = None
-    residual: Any = None
-    activation: str | None = None
-    compute: str | None = None
-    cold: bool = False
-    dependent: bool = False
-
-    @property
-    def product(self) -> Product:
-        """The arguments of `autotune::mm`."""
-        operands = self.a, self.b, self.bias, self.activation, self.compute
-        return Product(*operands, self.dependent, self.residual)
-
-
-class ChosenScaledMm(NamedTuple):
-    """The arguments of `autotune::chosen_scaled_mm`."""
-
-    a: Any
-    b: Any
-    scale_a: Any
-    scale_b: Any
-    bias: Any = None
-    out_dtype: Any = None
-    use_fast_accum: bool = False
-    cold: bool = False
-    dependent: bool = False
-
-    @property
-    def product(self) -> ScaledProduct:
-        """The arguments of `autotune::scaled_mm`."""
-        return ScaledProduct(*self[:7], dependent=self.dependent)
-
-
 def register(library: Any) -> None:
-    """Defines the operators, with their implementations for GPUs, the CPU and fake tensors."""
-    kinds: tuple[tuple[str, Any, Any], ...] = (
-        ("chosen_mm", ChosenMm, operator),
-        ("chosen_scaled_mm", ChosenScaledMm, scaled),
-    )
-    for name, kind, room in kinds:
-        library.define(name + SCHEMAS[name])
-        library.impl(name, called_with(kind, _on_gpu), "CUDA")
-        library.impl(name, called_with(kind, _with_product(room.by_torch)), "CPU")
-        fake = called_with(kind, _with_product(room.fake))
-        torch.library.register_fake(f"autotune::{name}", fake, lib=library)
+    """Defines the operator, with its implementations for GPUs and fake tensors."""
+    library.define(SCHEMA)
+    library.impl("chosen_mm", _on_gpu, "CUDA")
+    torch.library.register_fake("autotune::chosen_mm", _result, lib=library)
 
 
-def _with_product(run: Callable[[Any], Any]) -> Callable[[Any], Any]:
-    return lambda chosen: run(chosen.product)
+def _on_gpu(a: Any, b: Any, *, out_dtype: Any = None, **given: Any) -> Any:
+    """The product where Inductor calls no launch."""
+    operands = {name: given.pop(name) for name in FURTHER if given.get(name) is not None}
+    options = {name: value for name, value in given.items() if name not in FURTHER}
+    out = _result(a, b, out_dtype=out_dtype, **operands)
+    return launch(a, b, *operands.values(), named=(*operands,), out=out, **options)
 
 
-def _on_gpu(chosen: ChosenMm | ChosenScaledMm) -> Any:
-    """The result in new memory, by the operators of eager programs."""
-    product, policy = chosen.product, _policy(settings.policy(), chosen.cold, chosen.dependent)
-    if isinstance(product, ScaledProduct):
-        return settings.followed(policy, scaled.on_gpu, product)
-    return settings.followed(policy, operator.on_gpu, *product)
+def _result(
+    a: Any, b: Any, *, bias: Any = None, residual: Any = None, out_dtype: Any = None, **_: Any
+) -> Any:
+    """A new tensor for the result."""
+    return a.new_empty(shape_of(a, b, bias, residual, None), dtype=out_dtype or a.dtype)
 
 
-def launch_mm(
+def launch(
     a: Any,
     b: Any,
     *further: Any,
     named: tuple[str, ...],
-    activation: str | None,
-    compute: str | None,
-    cold: bool,
-    dependent: bool,
     out: Any,
+    activation: str | None = None,
+    compute: str | None = None,
+    fast: bool = False,
+    cold: bool = False,
+    dependent: bool = False,
 ) -> Any:
     """`autotune::chosen_mm` into an output; `named` are the names of the further operands."""
     operands = dict(zip(named, further, strict=True)) if further else {}
     policy = _policy(settings.policy(), cold, dependent)
-    options = 1.0, 0.0, activation, compute, None, None, policy
+    options = 1.0, 0.0, activation, compute, "fast" if fast else None, None, policy
     try:
+        if "scale_a" in operands:
+            scales = own_scales(a, b, operands["scale_a"], operands["scale_b"])
+            operands["scale_a"], operands["scale_b"] = scales
         return multiplier().run(a, b, out, options, operands)
     except (ArrayError, FrozenError):
-        chosen = ChosenMm(a, b, None, None, activation, compute, cold, dependent)
-        return out.copy_(_on_gpu(chosen._replace(**operands)))
+        product: Any = Product(a, b, activation=activation, compute=compute, dependent=dependent)
+        run: Callable[..., Any] = operator.on_gpu
+        if "scale_a" in named:
+            product, run = ScaledProduct(a, b, None, None, None, out.dtype, fast), _scaled
+        product = product._replace(**dict(zip(named, further, strict=True)))
+        return out.copy_(settings.followed(policy, run, *product))
 
 
-def launch_scaled_mm(
-    a: Any,
-    b: Any,
-    scale_a: Any,
-    scale_b: Any,
-    *bias: Any,
-    fast: bool,
-    cold: bool,
-    dependent: bool,
-    out: Any,
-) -> Any:
-    """`autotune::chosen_scaled_mm` into an output."""
-    policy = _policy(settings.policy(), cold, dependent)
-    options = 1.0, 0.0, None, None, "fast" if fast else None, None, policy
-    try:
-        scales = own_scales(a, b, scale_a, scale_b)
-        operands = dict(zip(("scale_a", "scale_b", "bias"), (*scales, *bias), strict=False))
-        return runtime.current().run(a, b, out, options, operands)
-    except ArrayError:
-        added = bias[0] if bias else None
-        chosen = ChosenScaledMm(a, b, scale_a, scale_b, added, out.dtype, fast, cold, dependent)
-        return out.copy_(_on_gpu(chosen))
+def _scaled(*arguments: Any) -> Any:
+    return scaled.on_gpu(ScaledProduct(*arguments))
 
 
 @lru_cache(maxsize=64)
@@ -212,11 +158,12 @@ def _policy(policy: Policy, cold: bool, dependent: bool) -> Policy:
 
 @cache
 def lower() -> None:
-    """Teaches Inductor, once in a process, to call the launches with an output of its own.
+    """Teaches Inductor, once in a process, to call the launch with an output of its own.
 
-    The generated code names the launches as `extern_kernels.autotune_mm`, also where it comes from
-    the cache of another process.
+    The generated code names it as `extern_kernels.autotune_mm`, also where the code comes from the
+    cache of another process.
     """
+    from torch._inductor import ir
     from torch._inductor.lowering import (
         add_layout_constraint,
         constrain_to_fx_strides,
@@ -224,45 +171,17 @@ def lower() -> None:
     )
     from torch._inductor.select_algorithm import ExternKernelChoice
 
-    mm = ExternKernelChoice(launch_mm, name="autotune_mm")
-    scaled_mm = ExternKernelChoice(launch_scaled_mm, name="autotune_scaled_mm")
+    choice = ExternKernelChoice(launch, name="autotune_mm")
 
-    def lowered_mm(*arguments: Any, **named: Any) -> Any:
-        chosen = ChosenMm(*arguments, **named)
-        further = {"bias": chosen.bias, "residual": chosen.residual}
-        present = {name: node for name, node in further.items() if node is not None}
-        options = {
-            "named": tuple(present),
-            "activation": chosen.activation,
-            "compute": chosen.compute,
-            "cold": chosen.cold,
-            "dependent": chosen.dependent,
-        }
-        return _extern(mm, [chosen.a, chosen.b, *present.values()], None, options)
+    def lowered(a: Any, b: Any, *, out_dtype: Any = None, **given: Any) -> Any:
+        operands = {name: given.pop(name, None) for name in FURTHER}
+        present = {name: node for name, node in operands.items() if node is not None}
+        placed = [ir.ExternKernel.realize_input(node) for node in (a, b, *present.values())]
+        sizes = [*placed[0].get_size()[:-1], placed[1].get_size()[-1]]
+        layout = ir.FixedLayout(a.get_device(), out_dtype or a.get_dtype(), sizes)
+        return choice.bind(placed, layout, named=(*present,), **given).output_node()
 
-    def lowered_scaled_mm(*arguments: Any, **named: Any) -> Any:
-        chosen = ChosenScaledMm(*arguments, **named)
-        operands = [node for node in chosen[:5] if node is not None]
-        options = {
-            "fast": chosen.use_fast_accum,
-            "cold": chosen.cold,
-            "dependent": chosen.dependent,
-        }
-        return _extern(scaled_mm, operands, chosen.out_dtype, options)
-
-    for name, lowered in (("chosen_mm", lowered_mm), ("chosen_scaled_mm", lowered_scaled_mm)):
-        overload = getattr(torch.ops.autotune, name).default
-        register_lowering(overload, type_promotion_kind=None)(lowered)
-        # The kernel was chosen for the strides that the graph states.
-        add_layout_constraint(overload, constrain_to_fx_strides)
-
-
-def _extern(choice: Any, operands: Sequence[Any], dtype: Any, options: dict[str, Any]) -> Any:
-    """The call of a launch in Inductor's representation, with its output."""
-    from torch._inductor import ir
-
-    placed = [ir.ExternKernel.realize_input(operand) for operand in operands]
-    a, b = placed[:2]
-    sizes = [*a.get_size()[:-1], b.get_size()[-1]]
-    layout = ir.FixedLayout(a.get_device(), dtype or a.get_dtype(), sizes)
-    return choice.bind(placed, layout, **options).output_node()
+    overload = torch.ops.autotune.chosen_mm.default
+    register_lowering(overload, type_promotion_kind=None)(lowered)
+    # The kernel was chosen for the strides that the graph states.
+    add_layout_constraint(overload, constrain_to_fx_strides)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from typing import Any
 
@@ -40,18 +40,21 @@ class GraphProduct:
     Attributes:
         node: the product.
         end: the last of the nodes.
-        operands: nodes by their names in `autotune::chosen_mm` or `autotune::chosen_scaled_mm`.
-        activation: the activation, or None.
-        options: the arguments of `torch._scaled_mm` beside its tensors; None for other products.
+        operands: nodes by their names in `autotune::chosen_mm`.
+        options: its other arguments.
         view: the view between the product and the nodes behind it; None without one.
     """
 
     node: Node
     end: Node
     operands: Mapping[str, Node]
-    activation: str | None = None
-    options: Mapping[str, Any] | None = None
+    options: Mapping[str, Any] = field(default_factory=dict)
     view: Node | None = None
+
+    @property
+    def scaled(self) -> bool:
+        """Whether it is one of `torch._scaled_mm`."""
+        return "scale_a" in self.operands
 
 
 def products(graph: Graph) -> Iterator[tuple[GraphProduct, ...]]:
@@ -100,7 +103,8 @@ def _scaled_mm(
     if scale_result is not None:
         return None
     operands = {"a": a, "b": b, "scale_a": scale_a, "scale_b": scale_b}
-    options = {"out_dtype": out_dtype, "use_fast_accum": use_fast_accum}
+    del out_dtype  # without one the result has the type of A
+    options = {"out_dtype": node.meta["val"].dtype, "fast": use_fast_accum}
     if bias is not None:
         operands["bias"] = bias
     return GraphProduct(node, node, operands, options=options)
@@ -127,7 +131,7 @@ def _adding(product: GraphProduct, end: Node, added: Any, view: Node | None) -> 
     whole = _equal(end.meta["val"].shape, addend.shape) and value.dtype is not torch.float32
     if _equal(addend.shape, value.shape[-1:]) and "bias" not in product.operands:
         name = "bias"
-    elif whole and shaped and "residual" not in product.operands and product.activation is None:
+    elif whole and shaped and "residual" not in product.operands:
         name = "residual"
     else:
         return None
@@ -145,7 +149,7 @@ def _fused(product: GraphProduct) -> Iterator[GraphProduct]:
     Inductor puts pointwise nodes into one kernel, so those whose result only such nodes read are
     left to it.
     """
-    if product.options is not None or product.node.meta["val"].dtype not in DTYPES:
+    if product.scaled or product.node.meta["val"].dtype not in DTYPES:
         return
     start, view, base = product.node, None, product
     if (user := _only_user(start)) is not None and user.target in VIEWS:
@@ -161,7 +165,7 @@ def _fused(product: GraphProduct) -> Iterator[GraphProduct]:
     if "residual" not in product.operands:
         for name, pattern in _activations(product.node.meta["val"].dtype):
             if (end := _match(pattern, start)) is not None:
-                variants.append(replace(base, end=end, activation=name, view=view))
+                variants.append(replace(base, end=end, options={"activation": name}, view=view))
     yield from (variant for variant in reversed(variants) if _stored(variant.end))
 
 

@@ -1,5 +1,5 @@
-"""The pass of `inductor` over graphs: it replaces the matrix products that gain by the operators
-`autotune::chosen_mm` and `autotune::chosen_scaled_mm`.
+"""The pass of `inductor` over graphs: it replaces the matrix products that gain by
+`autotune::chosen_mm`.
 
 Importing this imports Inductor, which takes a second.
 """
@@ -177,11 +177,11 @@ def _as_problem(product: GraphProduct) -> Posed | None:
         return None
     try:
         operands = {name: _example(value) for name, value in values.items()}
-        if product.options is None:
-            options = CallOptions(activation=product.activation)
-            problem = problem_of_tensors(operands, options)
+        if product.scaled:
+            dtype, fast = product.options["out_dtype"], product.options["fast"]
+            problem = scaled_problem(**operands, out_dtype=dtype, use_fast_accum=fast)
         else:
-            problem = scaled_problem(**operands, **product.options)
+            problem = problem_of_tensors(operands, CallOptions(**product.options))
         _check_readable(operands)
     except (ArrayError, ProblemError, UsageError, _UnknownSizeError):
         return None  # no kernel takes it
@@ -238,32 +238,19 @@ def _replaced(graph: Graph, variants: tuple[Posed, ...], chooser: Chooser) -> Pr
 
 def _replace(graph: Graph, product: GraphProduct, launched: Mapping[str, bool]) -> None:
     """Puts the operator in the place of the product and of what follows it."""
-    operators, operands = torch.ops.autotune, dict(product.operands)
+    named: dict[str, Any] = {**product.operands, **product.options, **launched}
     value = product.node.meta["val"]
     with graph.inserting_before(product.end):
-        if product.view is not None and "residual" in operands:
-            shape = [-1, *value.shape[1:]]
-            operands["residual"] = _call(graph, VIEW, (operands["residual"], shape), {})
-        named: dict[str, Any] = {**launched}
-        if product.options is not None:
-            named |= {"bias": operands.pop("bias", None), **product.options}
-            new = _call(graph, operators.chosen_scaled_mm.default, (*operands.values(),), named)
-        else:
-            further = operands.get("bias"), operands.get("residual")
-            compute = _compute(value.dtype)
-            arguments = operands["a"], operands["b"], *further, product.activation, compute
-            new = _call(graph, operators.chosen_mm.default, arguments, named)
+        if product.view is not None and "residual" in named:
+            named["residual"] = _call(graph, VIEW, (named["residual"], [-1, *value.shape[1:]]), {})
+        if value.dtype is torch.float32 and not product.scaled:
+            named["compute"] = "tf32" if tf32_allowed(torch) else "f32"
+        arguments = named.pop("a"), named.pop("b")
+        new = _call(graph, torch.ops.autotune.chosen_mm.default, arguments, named)
         if product.view is not None:
             new = _call(graph, product.view.target, (new, *product.view.args[1:]), {})
     product.end.replace_all_uses_with(new)
     _erase(graph, product.end)
-
-
-def _compute(dtype: Any) -> str | None:
-    """The precision of a product; None is that of the operands' type."""
-    if dtype is not torch.float32:
-        return None
-    return "tf32" if tf32_allowed(torch) else "f32"
 
 
 def _call(graph: Graph, target: Any, arguments: tuple[Any, ...], named: dict[str, Any]) -> Node:

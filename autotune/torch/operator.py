@@ -203,12 +203,12 @@ def register(library: Any) -> None:
     for device in ("cuda", "cpu"):
         converting = called_with(Product, partial(_under_autocast, device))
         library.impl("mm", converting, f"Autocast{device.upper()}")
-    torch.library.register_fake("autotune::mm", called_with(Product, fake), lib=library)
+    torch.library.register_fake("autotune::mm", called_with(Product, _fake), lib=library)
     library.define(INVARIANT_SCHEMA)
     library.impl("mm_batch_invariant", invariant_on_gpu, "CUDA")
     library.impl("mm_batch_invariant", called_with(_invariant_product, by_torch), "CPU")
-    invariant_fake = called_with(_invariant_product, fake)
-    torch.library.register_fake("autotune::mm_batch_invariant", invariant_fake, lib=library)
+    fake = called_with(_invariant_product, _fake)
+    torch.library.register_fake("autotune::mm_batch_invariant", fake, lib=library)
 
 
 def called_with(
@@ -270,7 +270,7 @@ def with_epilogue(result: Any, product: Any) -> Any:
     return result if product.residual is None else result + product.residual.to(result.dtype)
 
 
-def fake(product: Product) -> Any:
+def _fake(product: Product) -> Any:
     """An empty result for fake tensors, which have sizes but no memory."""
     return product.a.new_empty(result_shape(product))
 

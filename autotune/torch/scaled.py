@@ -177,8 +177,8 @@ def register(library: Any) -> None:
         library.define(name + schema)
         library.impl(name, called_with(ScaledProduct, on_gpu), "CUDA")
         library.impl(name, called_with(ScaledProduct, by_torch), "CPU")
-        faked = called_with(ScaledProduct, fake)
-        torch.library.register_fake(f"autotune::{name}", faked, lib=library)
+        fake = called_with(ScaledProduct, _fake)
+        torch.library.register_fake(f"autotune::{name}", fake, lib=library)
 
 
 def on_gpu(product: ScaledProduct) -> Any:
@@ -267,7 +267,7 @@ def _dequantised(matrix: Any, scales: Any) -> Any:
     return matrix.float() * scales
 
 
-def fake(product: ScaledProduct) -> Any:
+def _fake(product: ScaledProduct) -> Any:
     """An empty result for fake tensors, which have sizes but no memory."""
     return product.a.new_empty(_shape_of(product), dtype=product.result_dtype)
 

@@ -204,7 +204,7 @@ def test_launch_copies_operands_that_no_kernel_reads(
     monkeypatch.setattr(launches, "run", refuse)
     a, b, bias, out = drawn(8, 64), drawn(64, 64)[:, ::2], drawn(32), drawn(8, 32)
     options = {"activation": "relu", "compute": None, "cold": True, "dependent": False}
-    compiled.launch_mm(a, b, bias, named=("bias",), out=out, **options)
+    compiled.launch(a, b, bias, named=("bias",), out=out, **options)
     same(out, torch.relu(a @ b + bias))
     assert gpu.policies == [Policy(cold=True)]
 
@@ -493,8 +493,7 @@ def test_key_names_policy_and_gain() -> None:
     assert len(keys) == len(arguments)
 
 
-def test_scaled_product_is_replaced(launches: Launches, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(runtime, "current", lambda: launches)
+def test_scaled_product_is_replaced(launches: Launches) -> None:
     a, b = (drawn(32, 64).to(torch.float8_e4m3fn) for _ in range(2))
     scales = torch.tensor(0.5), torch.tensor(0.25)
 
@@ -503,6 +502,7 @@ def test_scaled_product_is_replaced(launches: Launches, monkeypatch: pytest.Monk
 
     with autotune.torch.inductor() as switch:
         result = torch.compile(multiply, fullgraph=True)(a, b, *scales)
+    assert launches.problems == ["scale_a scale_b"]
     assert [str(row.problem) for row in switch.rows] == ["32x32x64:f8:nt:scale=tensor"]
     same(result, multiply(a, b, *scales))
 
