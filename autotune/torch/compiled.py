@@ -102,10 +102,10 @@ def register(library: Any) -> None:
     torch.library.register_fake("autotune::chosen_mm", _result, lib=library)
 
 
-def _on_gpu(a: Any, b: Any, *, out_dtype: Any = None, **given: Any) -> Any:
+def _on_gpu(a: Any, b: Any, *, out_dtype: Any = None, **arguments: Any) -> Any:
     """The product where Inductor calls no launch."""
-    operands = {name: given.pop(name) for name in FURTHER if given.get(name) is not None}
-    options = {name: value for name, value in given.items() if name not in FURTHER}
+    operands = {name: arguments.pop(name) for name in FURTHER if arguments.get(name) is not None}
+    options = {name: value for name, value in arguments.items() if name not in FURTHER}
     out = _result(a, b, out_dtype=out_dtype, **operands)
     return launch(a, b, *operands.values(), named=(*operands,), out=out, **options)
 
@@ -173,13 +173,13 @@ def lower() -> None:
 
     choice = ExternKernelChoice(launch, name="autotune_mm")
 
-    def lowered(a: Any, b: Any, *, out_dtype: Any = None, **given: Any) -> Any:
-        operands = {name: given.pop(name, None) for name in FURTHER}
+    def lowered(a: Any, b: Any, *, out_dtype: Any = None, **arguments: Any) -> Any:
+        operands = {name: arguments.pop(name, None) for name in FURTHER}
         present = {name: node for name, node in operands.items() if node is not None}
         placed = [ir.ExternKernel.realize_input(node) for node in (a, b, *present.values())]
         sizes = [*placed[0].get_size()[:-1], placed[1].get_size()[-1]]
         layout = ir.FixedLayout(a.get_device(), out_dtype or a.get_dtype(), sizes)
-        return choice.bind(placed, layout, named=(*present,), **given).output_node()
+        return choice.bind(placed, layout, named=(*present,), **arguments).output_node()
 
     overload = torch.ops.autotune.chosen_mm.default
     register_lowering(overload, type_promotion_kind=None)(lowered)
