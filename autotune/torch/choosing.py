@@ -80,6 +80,7 @@ class Chooser:
         self.launched = {"cold": policy.cold, "dependent": dependent}
         self._objective = time_objective(policy.cold)
         self._records = Records(Store(settings.cache_dir()))
+        self._choices: dict[tuple[Problem, bool], ProductChoice] = {}
 
     def race(self, problems: Iterable[Problem]) -> None:
         """Races the problems without a record, if the policy and the process allow it; a warning
@@ -89,7 +90,11 @@ class Chooser:
         """
         if not self._policy.tune or settings.mode().frozen:
             return
-        missing = Shapes(problem for problem in problems if not self._settled(problem))
+        missing = Shapes(problems)
+        for problem in [*missing]:
+            answer = recorded(problem, self._device, self._records, self._objective)
+            if answer is not None and answer.enough(quick=True):
+                del missing[problem]
         if not missing or torch.cuda.is_current_stream_capturing():
             return
         torch.cuda.synchronize(self._ordinal)  # what still runs would disturb the times
@@ -104,6 +109,12 @@ class Chooser:
 
     def choice(self, problem: Problem, any_m: bool) -> ProductChoice:
         """The choice for a product; with `any_m` the kernel may gain at another recorded M."""
+        key = problem, any_m
+        if key not in self._choices:
+            self._choices[key] = self._chosen(problem, any_m)
+        return self._choices[key]
+
+    def _chosen(self, problem: Problem, any_m: bool) -> ProductChoice:
         choice = self._compared(problem)
         if choice.why is None or not any_m:
             return choice
@@ -113,10 +124,6 @@ class Chooser:
                 if further.why is None:
                     return further
         return choice
-
-    def _settled(self, problem: Problem) -> bool:
-        answer = recorded(problem, self._device, self._records, self._objective)
-        return answer is not None and answer.enough(quick=True)
 
     def _compared(self, problem: Problem) -> ProductChoice:
         answer = self._measured(problem)
