@@ -131,7 +131,7 @@ def _adding(product: GraphProduct, end: Node, added: Any, view: Node | None) -> 
     whole = _equal(end.meta["val"].shape, addend.shape) and value.dtype is not torch.float32
     if _equal(addend.shape, value.shape[-1:]) and "bias" not in product.operands:
         name = "bias"
-    elif whole and shaped and "residual" not in product.operands:
+    elif whole and shaped and "residual" not in product.operands and _in_memory(added):
         name = "residual"
     else:
         return None
@@ -180,6 +180,15 @@ def _added_to(product: GraphProduct, start: Node, view: Node | None) -> GraphPro
         return None
     added = next((addend for addend in user.args if addend is not start), None)
     return _adding(product, user, added, view)
+
+
+def _in_memory(node: Node) -> bool:
+    """Whether the memory holds a node anyway: Inductor would not store, and round, a pointwise node
+    that only pointwise nodes read."""
+    while node.target in VIEWS:
+        node = node.all_input_nodes[0]
+    pointwise = node.op == "call_function" and torch.Tag.pointwise in node.target.tags
+    return not pointwise or _stored(node)
 
 
 def _stored(node: Node) -> bool:

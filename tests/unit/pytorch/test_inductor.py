@@ -184,6 +184,18 @@ def test_batch_of_one_matrix_is_not_copied(launches: Launches) -> None:
     same(result, repeated(x, w))
 
 
+def test_residual_that_inductor_does_not_store_stays(launches: Launches) -> None:
+    def block(x: Any, w: Any) -> Any:
+        x = torch.sin(x) + 1
+        return functional.rms_norm(x, (64,)) @ w + x
+
+    x, w = drawn(2, 8, 64), drawn(64, 64)
+    with autotune.torch.inductor():
+        result = torch.compile(block, fullgraph=True)(x, w)
+    assert launches.problems == [""]
+    same(result, block(x, w))
+
+
 def test_residual_with_other_strides_stays(launches: Launches) -> None:
     def added(x: Any, w: Any, r: Any) -> Any:
         return x @ w + r.t()
