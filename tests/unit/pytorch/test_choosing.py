@@ -34,15 +34,11 @@ def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("AUTOTUNE_CACHE_DIR", str(tmp_path))
 
 
-def kept(
-    problem: Problem,
-    ours: float | Measurement,
-    cublas: float | Measurement | None,
-) -> None:
+def kept(problem: Problem, ours: float | Measurement, cublas: float | Measurement | None) -> None:
     """Saves a record of the problem, with hot times or measurements."""
-    times = [Measurement(us) if isinstance(us, float) else us for us in (ours, cublas)]
-    measured = replace(ENTRY, measurement=times[0])
-    saved = replace(record(measured, problem=problem), baseline=times[1])
+    baseline = Measurement(cublas) if isinstance(cublas, float) else cublas
+    measured = replace(ENTRY, measurement=Measurement(ours) if isinstance(ours, float) else ours)
+    saved = replace(record(measured, problem=problem), baseline=baseline)
     Store(settings.cache_dir()).save(saved)
 
 

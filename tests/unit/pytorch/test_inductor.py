@@ -215,8 +215,7 @@ def test_launch_copies_operands_that_no_kernel_reads(
 
     monkeypatch.setattr(launches, "run", refuse)
     a, b, bias, out = drawn(8, 64), drawn(64, 64)[:, ::2], drawn(32), drawn(8, 32)
-    options = {"activation": "relu", "compute": None, "cold": True, "dependent": False}
-    compiled.launch(a, b, bias, named=("bias",), out=out, **options)
+    compiled.launch(a, b, bias, named=("bias",), out=out, activation="relu", cold=True)
     same(out, torch.relu(a @ b + bias))
     assert gpu.policies == [Policy(cold=True)]
 
