@@ -219,15 +219,22 @@ def _read(path: Path, problem: Problem, device: Device, records: Records) -> Ans
 def _path(problem: Problem, device: Device, records: Records, objective: Objective) -> Path:
     """The file of a choice, named by the problem, the device, the objective, the versions of the
     package and its kernels, the state of the records of all devices, and the package's files."""
-    root = records.store.root
-    # A record that is saved or removed changes its folder.
-    parts = (
-        *(str(problem), device, str(objective), __version__),
+    programs = [*_states([cache.archive_path(device.arch)])]
+    parts = str(problem), device, str(objective), state(records.store), programs
+    digest = sha256(repr(parts).encode()).hexdigest()
+    return records.store.root / FOLDER / device.slug / f"{digest[:32]}.json"
+
+
+def state(store: Store) -> tuple[object, ...]:
+    """The state that all look-ups depend on: the versions of the package and its kernels, and the
+    records of all devices, the user's and the package's."""
+    return (
+        __version__,
         source_hash(*registry.kernel_sources()),
-        [*_states((root / Record.FOLDER).glob("*"))],
-        [*_states((*shipped.bundles(), cache.archive_path(device.arch)))],
+        # A record that is saved or removed changes its folder.
+        [*_states((store.root / Record.FOLDER).glob("*"))],
+        [*_states(shipped.bundles())],
     )
-    return root / FOLDER / device.slug / f"{sha256(repr(parts).encode()).hexdigest()[:32]}.json"
 
 
 def _states(paths: Iterable[Path]) -> Iterator[tuple[object, ...]]:

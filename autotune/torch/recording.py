@@ -79,14 +79,14 @@ def _is_composite(func: Any) -> bool:
 
 
 def _mm(a: Any, b: Any, out_dtype: Any = None) -> Problem | None:
-    return _problem({"a": a, "b": b}, output=output_of(out_dtype))
+    return problem_of_tensors({"a": a, "b": b}, output=output_of(out_dtype))
 
 
 def _addmm(
     added: Any, a: Any, b: Any, out_dtype: Any = None, *, beta: Any = 1, alpha: Any = 1
 ) -> Problem | None:
     del alpha
-    return _problem(_with_bias(added, a, b, beta), output=output_of(out_dtype))
+    return problem_of_tensors(_with_bias(added, a, b, beta), output=output_of(out_dtype))
 
 
 def _addmm_activation(
@@ -94,7 +94,7 @@ def _addmm_activation(
 ) -> Problem | None:
     del alpha
     options = CallOptions(activation="gelu_tanh" if use_gelu else "relu")
-    return _problem(_with_bias(added, a, b, beta), options)
+    return problem_of_tensors(_with_bias(added, a, b, beta), options)
 
 
 def _baddbmm(
@@ -105,10 +105,10 @@ def _baddbmm(
 
 
 def _int_mm(a: Any, b: Any) -> Problem | None:
-    return _problem({"a": a, "b": b}, output="i32")
+    return problem_of_tensors({"a": a, "b": b}, output="i32")
 
 
-def _scaled_mm(
+def scaled_problem(
     a: Any,
     b: Any,
     scale_a: Any,
@@ -118,6 +118,7 @@ def _scaled_mm(
     out_dtype: Any = None,
     use_fast_accum: bool = False,
 ) -> Problem | None:
+    """The problem of a call of `torch._scaled_mm`."""
     del scale_result
     return _own_scaled_mm(a, b, scale_a, scale_b, bias, out_dtype, use_fast_accum)
 
@@ -125,7 +126,7 @@ def _scaled_mm(
 def _own_mm(*arguments: Any, **named: Any) -> Problem | None:
     product = Product(*arguments, **named)
     options = CallOptions(activation=product.activation, compute=product.compute)
-    return _problem(_operands(product, "a", "b", "bias", "residual"), options)
+    return problem_of_tensors(_operands(product, "a", "b", "bias", "residual"), options)
 
 
 def _own_scaled_mm(*arguments: Any, **named: Any) -> Problem | None:
@@ -143,7 +144,7 @@ def _own_scaled_mm(*arguments: Any, **named: Any) -> Problem | None:
         accumulate=product.accumulate,
     )
     operands = _operands(product, "a", "b", "bias", "residual", "scale_a", "scale_b")
-    return _problem(operands, options, output_of(product.result_dtype))
+    return problem_of_tensors(operands, options, output_of(product.result_dtype))
 
 
 _PRODUCTS: Mapping[Any, Callable[..., Problem | None]] = {
@@ -153,7 +154,7 @@ _PRODUCTS: Mapping[Any, Callable[..., Problem | None]] = {
     aten.bmm: _mm,
     aten.baddbmm: _baddbmm,
     aten._int_mm: _int_mm,
-    aten._scaled_mm: _scaled_mm,
+    aten._scaled_mm: scaled_problem,
     torch.ops.autotune.mm: _own_mm,
     torch.ops.autotune.scaled_mm: _own_scaled_mm,
     torch.ops.autotune.scaled_mm_amax: _own_scaled_mm,
@@ -172,7 +173,7 @@ def _with_bias(added: Any, a: Any, b: Any, beta: Any) -> dict[str, Any]:
     return {**operands, "bias": added} if beta == 1 and added.shape == b.shape[-1:] else operands
 
 
-def _problem(
+def problem_of_tensors(
     operands: Mapping[str, Any], options: CallOptions = DEFAULTS, output: str | None = None
 ) -> Problem | None:
     """The problem of tensors, as the runtime would pose it; None if one is empty."""

@@ -1,0 +1,273 @@
+"""The pass of `inductor` over graphs: it replaces the matrix products that gain by
+`autotune::chosen_mm`.
+
+Importing this imports Inductor, which takes a second.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from hashlib import sha256
+from itertools import chain
+from typing import Any
+
+import torch
+from torch._guards import detect_fake_mode
+from torch._inductor import config, custom_graph_pass
+from torch._inductor.codegen import common
+from torch.fx import Graph, Node
+
+from autotune import runtime, settings
+from autotune.errors import ArrayError, ProblemError, UsageError
+from autotune.lookup.lookup import state
+from autotune.problem import Problem
+from autotune.records import Store
+from autotune.runtime.arrays import memory_of
+from autotune.runtime.frameworks import tf32_allowed
+from autotune.runtime.operands import CallOptions
+from autotune.settings import Policy
+from autotune.torch.choosing import Chooser, ProductChoice, choice_table
+from autotune.torch.fusing import GraphProduct, products
+from autotune.torch.operator import described
+from autotune.torch.recording import problem_of_tensors, scaled_problem
+
+log = logging.getLogger("autotune")
+
+DEVICE = "cuda"
+
+VIEW = torch.ops.aten.view.default
+
+_MODULE_PASS: Any = getattr(custom_graph_pass, "CustomGraphModulePass", object)
+
+
+class Inductor(custom_graph_pass.CustomGraphPass, _MODULE_PASS):  # type: ignore[misc]
+    """The switch that `inductor` returns: a pass over graphs, until it is closed."""
+
+    def __init__(self, policy: Policy, min_gain: float) -> None:
+        self.policy, self.min_gain = policy, min_gain
+        self.rows: list[ProductChoice] = []
+        former = _hooked()
+        self._restored, self._open = former, True
+        # The innermost switch decides alone.
+        self._before: Any = former._before if isinstance(former, Inductor) else former
+        _hook(self)
+
+    def close(self) -> None:
+        """Restores Inductor's settings. Programs that are compiled already stay as they are."""
+        self._open = False
+        while isinstance(current := _hooked(), Inductor) and not current._open:
+            _hook(current._restored)
+
+    def __enter__(self) -> Inductor:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def __str__(self) -> str:
+        return choice_table(self.rows)
+
+    def __deepcopy__(self, _memo: object) -> Inductor:
+        return self  # PyTorch copies its settings to print them
+
+    def uuid(self) -> str | None:
+        """The part of the key of Inductor's cache that names all that the choices depend on; None,
+        which leaves the cache unused, if the program's own pass has none."""
+        before = None if self._before is None else getattr(self._before, "uuid", lambda: None)()
+        if before is None and self._before is not None:
+            return None
+        own = state(Store(settings.cache_dir())), settings.mode(), self.policy, self.min_gain
+        return sha256(repr((before, own if self._open else None)).encode()).hexdigest()
+
+    def __call__(self, code: Any) -> None:
+        """Replaces the products that gain in a graph, or in the graph of a module."""
+        if self._before is not None:
+            self._before(code)
+        if not self._open:
+            return
+        if reason := _refusal():
+            log.info("inductor leaves a graph as it is: %s", reason)
+            return
+        graph = code if isinstance(code, Graph) else code.graph
+        choosers = self._choosers(_served(graph))
+        # Read again: a product that is replaced may be an operand of a later one.
+        chosen = [_replaced(graph, posed, choosers[posed[0].gpu]) for posed in _served(graph)]
+        if chosen:
+            self.rows += chosen
+            log.info("%s", choice_table(chosen))
+
+    def _choosers(self, served: Iterable[tuple[Posed, ...]]) -> dict[int, Chooser]:
+        """The chooser of each GPU, after its races."""
+        problems: dict[int, list[Problem]] = {}
+        for posed in chain.from_iterable(served):
+            problems.setdefault(posed.gpu, []).append(posed.problem)
+        choosers = {}
+        for gpu, listed in problems.items():
+            choosers[gpu] = Chooser(gpu, runtime.probe(gpu), self.policy, self.min_gain)
+            choosers[gpu].race(listed)
+        return choosers
+
+
+def _hooked() -> Any:
+    """The pass that Inductor runs last over graphs of GPUs; None for none."""
+    passes = _backend_passes()
+    return config.post_grad_custom_post_pass if passes is None else passes.get(DEVICE)
+
+
+def _hook(own: Any) -> None:
+    """Makes Inductor run a pass last over graphs of GPUs."""
+    passes = _backend_passes()
+    if passes is None:
+        config.post_grad_custom_post_pass = own
+    else:
+        passes[DEVICE] = own
+
+
+def _backend_passes() -> Any:
+    """Inductor's passes by the device of a graph; None in the oldest releases of PyTorch.
+
+    They hold for all threads, as autograd compiles a backward graph in its own. The settings do so
+    only in releases without these passes.
+    """
+    passes = getattr(common, "custom_backend_passes", None)
+    if passes is not None:
+        common.init_backend_registration()  # replaces what is there, the first time
+    return passes
+
+
+def _refusal() -> str | None:
+    """Why Inductor cannot call the launches in the code that it generates now; None if it can."""
+    for name in ("cpp_wrapper", "fx_wrapper"):
+        if getattr(config, name, False):
+            return f"{name} is on, and the launches are in Python"
+    return None
+
+
+@dataclass(frozen=True)
+class Posed:
+    """A product of a graph, or one with what follows it, as a problem.
+
+    Attributes:
+        product: its nodes.
+        problem: the problem that it poses for the sizes with which the graph is compiled.
+        gpu: number of the GPU.
+        any_m: whether its M is symbolic.
+    """
+
+    product: GraphProduct
+    problem: Problem
+    gpu: int
+    any_m: bool
+
+
+def _served(graph: Graph) -> Iterator[tuple[Posed, ...]]:
+    """The products of a graph that kernels take, each as the problems of its variants."""
+    for variants in products(graph):
+        posed = tuple(filter(None, map(_as_problem, variants)))
+        if posed:
+            yield posed
+
+
+def _as_problem(product: GraphProduct) -> Posed | None:
+    values = {name: node.meta["val"] for name, node in product.operands.items()}
+    gpu = _gpu(product.node.meta["val"].device)
+    if gpu is None:
+        return None
+    try:
+        operands = {name: _example(value) for name, value in values.items()}
+        if product.scaled:
+            dtype, fast = product.options["out_dtype"], product.options["fast"]
+            problem = scaled_problem(**operands, out_dtype=dtype, use_fast_accum=fast)
+        else:
+            problem = problem_of_tensors(operands, CallOptions(**product.options))
+        _check_readable(operands)
+    except (ArrayError, ProblemError, UsageError, _UnknownSizeError):
+        return None  # no kernel takes it
+    any_m = not isinstance(values["a"].shape[-2], int)
+    return None if problem is None else Posed(product, problem, gpu, any_m)
+
+
+def _check_readable(operands: Mapping[str, Any]) -> None:
+    """Refuses operands that a kernel cannot read in place, as copies may cost more than it gains.
+
+    Raises:
+        ArrayError: for the first.
+    """
+    for name, operand in operands.items():
+        if name in ("a", "b"):
+            memory_of(described(operand, name))
+        elif not name.startswith("scale") and not operand.is_contiguous():
+            raise ArrayError(f"{name} has strides {operand.stride()}; it has to be contiguous")
+
+
+def _gpu(device: Any) -> int | None:
+    """The number of a GPU; None for other devices."""
+    return device.index or 0 if device.type == DEVICE else None
+
+
+class _UnknownSizeError(Exception):
+    """A size depends on the data."""
+
+
+def _example(value: Any) -> Any:
+    """A tensor without memory, of the sizes with which the graph is compiled."""
+    sizes = [[_hint(size) for size in listed] for listed in (value.shape, value.stride())]
+    return torch.empty_strided(*sizes, dtype=value.dtype, device="meta")
+
+
+def _hint(size: Any) -> int:
+    if isinstance(size, int):
+        return size
+    hint = size.node.hint
+    if hint is None:
+        raise _UnknownSizeError
+    return int(hint)
+
+
+def _replaced(graph: Graph, variants: tuple[Posed, ...], chooser: Chooser) -> ProductChoice:
+    """The choice for a product. It replaces the most fused variant that gains in the graph."""
+    choices = [chooser.choice(posed.problem, posed.any_m) for posed in variants]
+    for posed, choice in zip(variants, choices, strict=True):
+        if choice.why is None:
+            _replace(graph, posed.product, chooser.launched)
+            return choice
+    return choices[-1]
+
+
+def _replace(graph: Graph, product: GraphProduct, launched: Mapping[str, bool]) -> None:
+    """Puts the operator in the place of the product and of what follows it."""
+    named: dict[str, Any] = {**product.operands, **product.options, **launched}
+    value = product.node.meta["val"]
+    with graph.inserting_before(product.end):
+        if product.view is not None and "residual" in named:
+            named["residual"] = _call(graph, VIEW, (named["residual"], [-1, *value.shape[1:]]), {})
+        if value.dtype is torch.float32 and not product.scaled:
+            named["compute"] = "tf32" if tf32_allowed(torch) else "f32"
+        arguments = named.pop("a"), named.pop("b")
+        new = _call(graph, torch.ops.autotune.chosen_mm.default, arguments, named)
+        if product.view is not None:
+            new = _call(graph, product.view.target, (new, *product.view.args[1:]), {})
+    product.end.replace_all_uses_with(new)
+    _erase(graph, product.end)
+
+
+def _call(graph: Graph, target: Any, arguments: tuple[Any, ...], named: dict[str, Any]) -> Node:
+    """A new node with its fake result."""
+    node = graph.call_function(target, arguments, named)
+    fakes = torch.fx.map_arg((arguments, named), lambda each: each.meta["val"])
+    mode = detect_fake_mode(fakes)
+    with mode:
+        node.meta["val"] = target(*fakes[0], **fakes[1])
+    return node
+
+
+def _erase(graph: Graph, node: Node) -> None:
+    """Removes a node that nothing reads any more, and its inputs that only it read."""
+    unread = {node: None}
+    while unread:
+        node, _ = unread.popitem()
+        inputs = node.all_input_nodes
+        graph.erase_node(node)
+        unread |= {each: None for each in inputs if each.op == "call_function" and not each.users}
