@@ -5,6 +5,7 @@ Each kind of file begins in a way of its own, by which later runs know their own
 
 from __future__ import annotations
 
+import errno
 import os
 import stat
 from contextlib import suppress
@@ -36,7 +37,7 @@ def write(path: Path, data: bytes, kind: OutputKind) -> None:
     """Writes a file that the user named, whole or not at all.
 
     An existing file is replaced only if it is empty or of the kind, and keeps its mode and owner. A
-    link stays, and its target is written. Devices and named pipes are refused.
+    link stays, and its target is written. A device or a named pipe is written into.
 
     Raises:
         AutotuneError: if it cannot be written, or something else is there.
@@ -46,12 +47,17 @@ def write(path: Path, data: bytes, kind: OutputKind) -> None:
         if status is None or stat.S_ISREG(status.st_mode):
             if status is not None:
                 _require_own(path, kind)
+            # Not for devices: what `/dev/stdout` leads to may have no name.
             write_whole(path.resolve() if path.is_symlink() else path, data, status)
+        elif stat.S_ISCHR(status.st_mode) or stat.S_ISFIFO(status.st_mode):
+            _pour(path, data)
         else:
             raise OSError(f"it is {KINDS[stat.S_IFMT(status.st_mode)]}")
     except OSError as error:
+        unread = error.errno == errno.ENXIO
+        reason = "nobody reads this pipe" if unread else error.strerror or error
         raise AutotuneError(
-            f"cannot write {path}: {error.strerror or error} ({len(data)} bytes); give another path"
+            f"cannot write {path}: {reason} ({len(data)} bytes); give another path"
         ) from error
 
 
@@ -71,3 +77,14 @@ def _require_own(path: Path, kind: OutputKind) -> None:
         raise AutotuneError(
             f"{path} exists and is not a {kind.noun} of autotune; give another path, or remove it"
         )
+
+
+def _pour(path: Path, data: bytes) -> None:
+    """Writes into a device or a named pipe, which has to have a reader."""
+    descriptor = os.open(path, os.O_WRONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC)
+    try:
+        os.set_blocking(descriptor, True)
+        while data:
+            data = data[os.write(descriptor, data) :]
+    finally:
+        os.close(descriptor)

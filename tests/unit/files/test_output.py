@@ -5,6 +5,9 @@ from __future__ import annotations
 import gzip
 import lzma
 import os
+import select
+import stat
+import threading
 from pathlib import Path
 
 import pytest
@@ -85,12 +88,45 @@ def test_thesis_at_the_end_of_a_link_stays(tmp_path: Path) -> None:
     assert (tmp_path / "thesis").read_text() == "years"
 
 
-@pytest.mark.parametrize("path", ["pipe", "link"])
-def test_special_file_is_refused(tmp_path: Path, path: str) -> None:
+@pytest.mark.parametrize("linked", [False, True])
+def test_device_is_written_into(tmp_path: Path, linked: bool) -> None:
+    device = path = tmp_path / "null"
+    try:
+        os.mknod(device, 0o666 | stat.S_IFCHR, os.makedev(1, 3))
+    except PermissionError:
+        pytest.skip("only root makes devices")
+    if linked:
+        path = tmp_path / "link"
+        path.symlink_to(device)
+    output.write(path, NEW, TEXT)
+    assert stat.S_ISCHR(device.lstat().st_mode)
+    assert path.is_symlink() == linked
+
+
+def test_reader_of_a_pipe_gets_everything(tmp_path: Path) -> None:
+    pipe, data = tmp_path / "pipe", OLD * 100_000  # more than a pipe holds
+    os.mkfifo(pipe)
+    received: list[bytes] = []
+    descriptor = os.open(pipe, os.O_RDONLY | os.O_NONBLOCK)
+    os.set_blocking(descriptor, True)
+
+    def read() -> None:
+        select.select([descriptor], [], [])
+        with os.fdopen(descriptor, "rb") as file:
+            received.append(file.read())
+
+    reader = threading.Thread(target=read)
+    reader.start()
+    output.write(pipe, data, TEXT)
+    reader.join()
+    assert received == [data]
+    assert stat.S_ISFIFO(pipe.lstat().st_mode)
+
+
+def test_pipe_without_a_reader_does_not_block(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "pipe")
-    (tmp_path / "link").symlink_to("pipe")
-    with pytest.raises(AutotuneError, match="it is a named pipe"):
-        output.write(tmp_path / path, NEW, TEXT)
+    with pytest.raises(AutotuneError, match="nobody reads this pipe"):
+        output.write(tmp_path / "pipe", NEW, TEXT)
 
 
 def test_directory_is_refused(tmp_path: Path) -> None:

@@ -135,7 +135,7 @@ def test_unwritable_paths_are_one_clear_line(tmp_path: Path) -> None:
     for path, reason in (
         (tmp_path, "it is a directory"),
         (tmp_path / "missing" / "page.html", "No such file or directory"),
-        (Path("/dev/full"), "it is a character device"),
+        (Path("/dev/full"), "No space left on device"),
     ):
         message = rf"cannot write {path}: {reason} \(4 bytes\); give another"
         with pytest.raises(AutotuneError, match=message):
