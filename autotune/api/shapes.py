@@ -90,13 +90,15 @@ class Shapes(Counter[Problem]):
 
     @classmethod
     def load(cls, path: str | PathLike[str]) -> Shapes:
-        """The shapes in a file that `save` wrote.
+        """The shapes in a file that `save` wrote, or in a text with a line for each.
 
         Raises:
             UsageError: if it cannot be read or is not such a file.
         """
         try:
             data = files.read(Path(path), limits.DOCUMENT)
+            if not data.lstrip().startswith(b"{"):
+                return cls._of_lines(data.decode("utf-8-sig"))
             fields = require_schema(parse(data), "list of shapes", SCHEMA)
             counts = convert(fields.get("shapes"), _Shapes, "shapes")
             return cls({Problem.parse(text): count for text, count in counts.items()})
@@ -104,6 +106,16 @@ class Shapes(Counter[Problem]):
             raise UsageError(f"{path}: cannot be read: {error.strerror}; give another") from error
         except ValueError as error:
             raise UsageError(f"{path}: no list of shapes: {error}") from error
+
+    @classmethod
+    def _of_lines(cls, text: str) -> Shapes:
+        """The shapes of a text, each in a line; blank lines and those with # do not count."""
+        lines = (line.strip() for line in text.splitlines())
+        try:
+            return cls.of(line for line in lines if line and not line.startswith("#"))
+        except UsageError as error:
+            form = "a line holds a shape, such as 16x4096x4096:bf16:nt"
+            raise ValueError(f"{error}; {form}") from error
 
     def save(self, path: str | PathLike[str]) -> None:
         """Writes the file, or leaves it unchanged; the most frequent shapes come first.

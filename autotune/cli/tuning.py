@@ -193,7 +193,7 @@ def _asked(words: Sequence[str]) -> Problem | Span | Shapes:
 
 def _names_file(word: str) -> bool:
     """Whether a word that is not a shape is the path of a file."""
-    return "/" in word or Path(word).suffix == ".json" or Path(word).is_file()
+    return "/" in word or Path(word).suffix in (".json", ".txt") or Path(word).is_file()
 
 
 @contextmanager

@@ -100,6 +100,21 @@ def test_impossible_shapes_are_refused() -> None:
         autotune.tune(["64"])
 
 
+def test_text_with_a_shape_in_each_line_is_read(tmp_path: Path) -> None:
+    path = tmp_path / "shapes.txt"
+    path.write_text("# of a model\n16x4096x4096:bf16:nt\n\n16x4096x4096:bf16:nt\r\n64x64x64\n")
+    wide = Problem(16, 4096, 4096, "bf16", "nt")
+    assert Shapes.load(path) == {wide: 2, Problem(64, 64, 64): 1}
+
+
+@pytest.mark.parametrize("text", ["m,n,k\n16,4096,4096\n", "[[16, 4096, 4096]]\n", "[1\n"])
+def test_other_lists_are_told_the_form_that_is_read(text: str, tmp_path: Path) -> None:
+    path = tmp_path / "shapes.csv"
+    path.write_text(text)
+    with pytest.raises(UsageError, match="a line holds a shape, such as 16x4096x4096:bf16:nt"):
+        Shapes.load(path)
+
+
 # Tuning.
 
 
