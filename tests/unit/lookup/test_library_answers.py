@@ -123,7 +123,7 @@ def test_digest_leaves_algorithms_out() -> None:
 @pytest.mark.usefixtures("installed")
 def test_range_takes_the_kernel_of_its_point(store: Store) -> None:
     saved(store, of_library(700.0), of_kernel(900.0))
-    span = Range(H100, SQUARE, "m", (Segment(4000, 4096, 4096),), 0.0)
+    span = Range(H100, SQUARE, "m", (Segment(4000, 4096, 4096),), "measured")
     ranges.save(store.root, span)
     answer = lookup(replace(SQUARE, m=4032), H100, store)
     assert answer is not None

@@ -22,7 +22,6 @@ from autotune.report import record as records
 from autotune.report.pages.occupancy import residency
 from autotune.report.pages.record import analysed, headline
 from autotune.report.pages.roofline import roofline
-from autotune.report.pages.search import rejections
 from autotune.report.trials import Subject, Trials, render
 from autotune.tuning.trial_log import FinishedTrial
 from autotune.tuning.trials import Trial
@@ -79,12 +78,11 @@ def test_explanation_compares_times_alone(time_us: float, why: str) -> None:
 def test_pages_leave_out_what_is_not_known() -> None:
     of = made(2500.0)
     trial = Trial(ALGORITHM, of.best.measurement, OWN_RESOURCES, 0.0, OWN)
-    subject = Subject(of, (FinishedTrial(trial, 1.0),), "log", "", ("tiled", "cublaslt"))
+    subject = Subject(of, (FinishedTrial(trial, 1.0),), "log", "")
     assert residency(subject) is None
     found = roofline(subject)
     assert found is not None
     assert found.trials == ()
-    assert {row.family for row in rejections(subject)} <= {"tiled"}
     page = analysed(subject, headline(subject, stale=None, now=datetime.now(timezone.utc))).page()
     assert "cublaslt:id=66" in str(page)
     assert "limited by the library" not in str(page)
