@@ -11,8 +11,9 @@ from ctypes import POINTER, byref, c_float, c_int, c_longlong, c_void_p
 from functools import partial
 from typing import Any
 
-from autotune.cuda.cublaslt import library_path
+from autotune.cuda.cublaslt import WORKSPACE, CublasLt, Found, library_path
 from autotune.errors import MissingError, RunnerError
+from autotune.families.plan import LibraryCall
 from autotune.measure.operands import Operands
 from autotune.measure.session import Run, Session
 
@@ -127,3 +128,46 @@ def open_cublas(session: Session, operands: Operands) -> Run | None:
         return Cublas.load().gemm(operands, session.stream)
     except (MissingError, RunnerError):
         return None
+
+
+ALGORITHMS = "autotune.measure.cublas:open_algorithms"
+"""The factory of cuBLASLt's algorithms as further baselines, as `GpuRunner.compare` takes it."""
+
+
+def open_algorithms(session: Session, operands: Operands) -> list[tuple[str, Run]]:
+    """Runs of C = op(A) op(B) in the problem's precision by cuBLASLt, one for each result of its
+    heuristic.
+
+    Returns:
+        At most 16 runs with their names, the library's first choice first; none for a batch, an
+        epilogue or operands of 8 bits. All of them share one workspace.
+
+    Raises:
+        MissingError: if the library is missing.
+        RunnerError: if the library refuses.
+    """
+    problem = operands.problem
+    if problem.batch > 1 or problem.epilogue != "none" or problem.precision.eight_bit:
+        return []
+    library, workspace = CublasLt.load(), session.allocate(WORKSPACE)
+    values = {**operands.values(1.0, 0.0), "workspace": int(workspace)}
+
+    def runner(found: Found) -> Run:
+        bound = library.bind(LibraryCall(problem, found.algorithm), values)
+
+        def run(_kept: object = workspace) -> None:
+            bound.enqueue(values, session.stream, WORKSPACE)
+
+        return run
+
+    usable = filter(_launches, map(runner, library.heuristic(problem, values)))
+    return [(f"cuBLASLt {rank}", run) for rank, run in enumerate(usable, 1)]
+
+
+def _launches(run: Run) -> bool:
+    """Whether the library accepts its own result, which it checks only at launch."""
+    try:
+        run()
+    except RunnerError:
+        return False
+    return True

@@ -54,6 +54,7 @@ from autotune.files import write_whole
 from autotune.measure import devices, recording, targets
 from autotune.measure.baseline import FlatView
 from autotune.measure.bench import BASELINE
+from autotune.measure.cublas import ALGORITHMS
 from autotune.measure.devices import DeviceLike
 from autotune.measure.measurement import Failure, Measurement
 from autotune.measure.objective import COLD
@@ -73,9 +74,6 @@ from autotune.tuning.trials import Progress, Silent, Trial
 from autotune.tuning.tunable import GemmTunable
 
 IN_EVERY_LAYOUT = ("1024x1024x1024", "4096x4096x4096", "64x4096x4096")
-
-
-CUBLASLT = "cublaslt:open_baselines"
 
 
 TRITON_BASELINE = "suite:open_triton"
@@ -292,7 +290,7 @@ class SuiteRun:
         """The baselines beside cuBLAS."""
         if problem.scale == "block":
             return [TRITON_BASELINE]
-        return [CUBLASLT, TRITON_BASELINE] if self.triton else [CUBLASLT]
+        return [ALGORITHMS, TRITON_BASELINE] if self.triton else [ALGORITHMS]
 
 
 class Keeper(Silent):

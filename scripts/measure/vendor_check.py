@@ -19,11 +19,10 @@ import typer
 from results import of_this_machine
 from rich.console import Console
 
+from autotune.measure.cublas import ALGORITHMS
 from autotune.measure.vendor_check import VendorChecks, check_vendor, default_problems
 from autotune.problem import Problem
 from autotune.report.cache import vendor_json, vendor_table
-
-CUBLASLT = "cublaslt:open_baselines"
 
 
 def main(
@@ -34,7 +33,7 @@ def main(
     """Prints the wrong results and writes all counts."""
     problems = [Problem.parse(text) for text in shapes or []] or default_problems()
     began = monotonic()
-    checks = check_vendor(problems, further=[CUBLASLT])
+    checks = check_vendor(problems, further=[ALGORITHMS])
     seconds = round(monotonic() - began, 1)
     Console(width=120).print(vendor_table(checks))
     if out:

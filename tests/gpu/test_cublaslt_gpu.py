@@ -8,13 +8,14 @@ import pytest
 from attempts import repeated
 
 from autotune.measure.bench import BASELINE, GemmBench
+from autotune.measure.cublas import ALGORITHMS
 from autotune.measure.measurement import Failure, Measurement
 from autotune.measure.session import Session
 from autotune.problem import LAYOUTS, Problem
 
 pytestmark = pytest.mark.timing
 
-BASELINES = ["cublaslt:open_baselines"]
+BASELINES = [ALGORITHMS]
 TF32_ERROR = 2.9e-4  # of a product of normal numbers; fp32 has 1e-6
 
 

@@ -29,6 +29,7 @@ from autotune.families import registry
 from autotune.families.config import Config
 from autotune.measure import devices, recording, targets
 from autotune.measure.bench import BASELINE
+from autotune.measure.cublas import ALGORITHMS
 from autotune.measure.measurement import Failure, Measurement
 from autotune.measure.recording import Recording
 from autotune.measure.runner import Candidate
@@ -246,7 +247,7 @@ class ComparingRunner(FakeRunner):
         outcomes: dict[str, Measurement | Failure] = {BASELINE: Measurement(15.0)}
         for candidate, outcome in zip(candidates, self.rematch(candidates), strict=True):
             outcomes[str(candidate.config)] = outcome
-        if baselines == ["cublaslt:open_baselines"]:
+        if baselines == [ALGORITHMS]:
             outcomes["cuBLASLt 1"] = Failure("verify", "wrong result")
             outcomes["cuBLASLt 2"] = Measurement(12.0)
         return outcomes
@@ -254,7 +255,7 @@ class ComparingRunner(FakeRunner):
 
 def test_final_round_has_the_correct_cublaslt_results() -> None:
     runner = ComparingRunner(lambda _: Measurement(10.0))
-    last = suite.finals(tiled(16), tiled(16), PROBLEM, runner, compiled, [suite.CUBLASLT])
+    last = suite.finals(tiled(16), tiled(16), PROBLEM, runner, compiled, [ALGORITHMS])
     assert (last.ours.time_us, last.cublas, last.cublaslt_us) == (10.0, Measurement(15.0), 12.0)
     assert [*last.cublaslt] == ["cuBLASLt 2"]
 
@@ -274,7 +275,7 @@ def test_final_round_times_the_cold_winner_too() -> None:
 def test_final_round_works_without_cublaslt() -> None:
     runner = ComparingRunner(lambda _: Measurement(10.0))
     runner.libraries = False
-    last = suite.finals(tiled(16), tiled(16), PROBLEM, runner, compiled, [suite.CUBLASLT])
+    last = suite.finals(tiled(16), tiled(16), PROBLEM, runner, compiled, [ALGORITHMS])
     assert (last.cublas, last.cublaslt_us) == (Measurement(15.0), None)
 
 

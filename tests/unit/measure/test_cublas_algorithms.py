@@ -1,4 +1,4 @@
-"""The cuBLASLt baseline, on host memory and with a fake library."""
+"""cuBLASLt's algorithms as baselines, on host memory and with a fake library."""
 
 from __future__ import annotations
 
@@ -7,13 +7,13 @@ from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
 
-import cublaslt
 import numpy as np
 import pytest
 from support.fake_cublaslt import STREAM, built, operands_of
 from support.fake_session import Memory
 
 from autotune.cuda import cublaslt as binding
+from autotune.measure.cublas import open_algorithms
 from autotune.problem import Problem
 
 SHAPE = Problem(5, 7, 3)
@@ -30,7 +30,7 @@ def baselines(
 ) -> Callable[[Any], list[tuple[str, Callable[[], None]]]]:
     monkeypatch.setattr(binding, "library_path", lambda _: fake_library)
     session: Any = SimpleNamespace(stream=STREAM, allocate=Memory)
-    return lambda operands: cublaslt.open_baselines(session, operands)
+    return lambda operands: open_algorithms(session, operands)
 
 
 @pytest.mark.parametrize("which", [0, 1])
