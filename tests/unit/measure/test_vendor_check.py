@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from support.command_line import answer, run
 
-from autotune.measure import vendor_check
+from autotune.measure import cublas, vendor_check
 from autotune.measure.vendor_check import ODD, SUITE, check_vendor, default_problems
 from autotune.problem import PRECISIONS, Problem
 
@@ -63,7 +63,7 @@ def test_command_prints_what_is_wrong(capsys: pytest.CaptureFixture[str]) -> Non
     assert run("check", "--vendor", str(EVEN), str(ODD_K)) == 1
     title, _, row = capsys.readouterr().out.splitlines()
     assert title.startswith("cuBLAS 13.1.0 on NVIDIA H100")
-    assert title.endswith("1 verified, 1 wrong, 0 not verifiable")
+    assert title.endswith("3 verified, 1 wrong, 0 not verifiable")
     words = f"{ODD_K} cuBLAS wrong result for small integers: largest error 1"
     assert row.split() == words.split()
     assert run("check", "--vendor", str(EVEN)) == 0
@@ -76,8 +76,9 @@ def test_command_takes_the_suite_by_default(
     monkeypatch.setattr(vendor_check, "default_problems", lambda: [EVEN, UNSERVED])
     data: Any = answer(capsys, "check", "--vendor")
     assert (data["cublas"], data["passed"]) == ("13.1.0", True)
-    right, unserved = data["checks"]
+    right, algorithm, unserved = data["checks"]
     assert (right["shape"], right["result"], right["error"]) == (str(EVEN), "verified", 0.5)
+    assert (algorithm["runs"], algorithm["result"]) == (cublas.ALGORITHMS, "verified")
     assert unserved["why"] == "neither PyTorch nor cuBLAS computes it"
 
 
