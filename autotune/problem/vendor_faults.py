@@ -1,11 +1,12 @@
 """Faults of cuBLAS that NVIDIA's release notes state, by version, and the problems they touch.
 
-Split-K of `cublasLtMatmul` [6580689]: "could return incorrect output when using split-K if the
-number of K splits (SPLITK_NUM) did not evenly divide the K dimension and the floor division of
-K / SPLITK_NUM was an exact multiple of the stage size", for algorithms with the ID 66 on compute
-capabilities 9.0, 10.x and 11.x, "introduced in CUDA Toolkit 12.6 Update 2 (cuBLAS 12.6.3)"; mended
-in CUDA 13.4 Update 1, cuBLAS 13.8.0. Source: CUDA Toolkit 13.4 Update 1 release notes, cuBLAS,
-resolved issues; the notes of the patch releases up to 13.6.2 do not name it.
+Fault 6580689: split-K of `cublasLtMatmul` leaves out the end of K, without an error. Its conditions
+are that SPLITK_NUM does not divide K, that K // SPLITK_NUM is a multiple of the stage's K, that the
+algorithm's ID is 66, and a compute capability of 9.0, 10.x or 11.x. It came with cuBLAS 12.6.3
+(CUDA 12.6 Update 2) and is mended in 13.8.0 (CUDA 13.4 Update 1).
+
+Source: release notes of CUDA Toolkit 13.4 Update 1, section cuBLAS. Those of the patch releases up
+to 13.6.2 do not name it.
 """
 
 from __future__ import annotations
