@@ -58,7 +58,7 @@ def run(out: Path, *options: object, shapes: tuple[str, ...] = (SHAPE,)) -> Resu
     app = Typer()
     app.command()(suite.main)
     named = [word for shape in shapes for word in ("--shapes", shape)]
-    words = (out, "--device", DEVICE, "--budget", 1, *named, *options)
+    words = (out, "--device", DEVICE, "--budget", 5, *named, *options)
     return CliRunner().invoke(app, [str(word) for word in words], catch_exceptions=False)
 
 
