@@ -164,7 +164,8 @@ def test_scales_of_8_bits_are_the_librarys(torch: Any, recorded: Recorded, scale
         left, right = a.double() * of_a[:, None].double(), b.double() * of_b[:, None].double()
         wanted, sizes = left @ right.t(), left.abs() @ right.t().abs()
         # bfloat16 rounds by 2^-9 at most; the tensor cores keep 14 bits of sums.
-        assert bool(((out.double() - wanted).abs() <= 2**-9 * wanted.abs() + 2**-11 * sizes).all())
+        # C is rounded to the 8 bits of bfloat16, and the sums keep 14 bits.
+        assert bool(((out.double() - wanted).abs() <= 2**-8 * wanted.abs() + 2**-11 * sizes).all())
 
 
 @pytest.mark.parametrize("shape", [(96, 384, 320), (64, 128, 4096), (1024, 1024, 1024)])
