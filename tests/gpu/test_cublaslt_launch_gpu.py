@@ -163,7 +163,6 @@ def test_scales_of_8_bits_are_the_librarys(torch: Any, recorded: Recorded, scale
         out: Any = recorded.matmul(a, b.t(), scale_a=of_a, scale_b=of_b)
         left, right = a.double() * of_a[:, None].double(), b.double() * of_b[:, None].double()
         wanted, sizes = left @ right.t(), left.abs() @ right.t().abs()
-        # bfloat16 rounds by 2^-9 at most; the tensor cores keep 14 bits of sums.
         # C is rounded to the 8 bits of bfloat16, and the sums keep 14 bits.
         assert bool(((out.double() - wanted).abs() <= 2**-8 * wanted.abs() + 2**-11 * sizes).all())
 
