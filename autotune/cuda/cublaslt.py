@@ -327,7 +327,8 @@ class BoundProduct:
         Raises:
             RunnerError: if the library refuses, as for addresses that are not aligned.
         """
-        self._library.call("Matmul", *self.arguments(values, workspace).before_stream, stream)
+        arguments = self.arguments(values, workspace)  # alpha and beta live as long as it
+        self._library.call("Matmul", *arguments.before_stream, stream)
 
     def _factor(self, value: float) -> c_int | c_float:
         """Alpha or beta in the type of the sums."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ctypes
-from ctypes import byref, c_int, c_size_t, c_uint32, c_uint64
+from ctypes import byref, c_float, c_int, c_size_t, c_uint32, c_uint64
 from dataclasses import replace
 from typing import Any
 
@@ -95,6 +95,19 @@ def test_alpha_and_beta_scale_the_product_and_c(library: CublasLt) -> None:
     run(library, operands, alpha=0.5, beta=-2.0)
     expected = 0.5 * product(operands) - 2 * before
     np.testing.assert_allclose(operands.c.matrix, expected, rtol=1e-5, atol=1e-5)
+
+
+def test_factors_live_until_the_call(library: CublasLt, monkeypatch: pytest.MonkeyPatch) -> None:
+    call, kept = library.call, []
+
+    def allocating(name: str, *arguments: Any) -> None:
+        kept.extend(c_float(np.nan) for _ in range(16))  # they take memory that is free
+        call(name, *arguments)
+
+    operands = operands_of(SHAPE)
+    monkeypatch.setattr(library, "call", allocating)
+    run(library, operands)
+    np.testing.assert_allclose(operands.c.matrix, product(operands), rtol=1e-5, atol=1e-6)
 
 
 @pytest.mark.parametrize("epilogue", ["bias", "relu", "bias_relu"])
