@@ -27,7 +27,6 @@ from ctypes import (
 from typing import Any, NamedTuple
 
 from autotune.errors import MissingError, RunnerError
-from autotune.families.cublaslt.description import ALIGNMENT, COMPUTE_32I, LibraryProblem
 from autotune.families.plan import Algorithm, LibraryCall
 from autotune.problem import Problem
 
@@ -36,6 +35,18 @@ MOST = 16
 WORKSPACE = 32 * 2**20
 """Bytes of workspace that an algorithm may take: NVIDIA's recommendation for Hopper, and what the
 exported library gives."""
+
+DATA_TYPES = {"f32": 0, "f16": 2, "i8": 3, "i32": 10, "bf16": 14, "e4m3": 28, "e5m2": 29}
+"""cudaDataType_t of the storage of an element."""
+COMPUTE_32F, COMPUTE_32I, COMPUTE_32F_FAST_TF32 = 68, 72, 77
+"""cublasComputeType_t: fp32 sums; int32 sums; fp32 operands rounded to tf32."""
+RELU, BIAS, GELU = 2, 4, 32
+"""cublasLtEpilogue_t: the bits of an activation and of the bias; 1 without any."""
+SCALE_MODES = {"none": (0, 0), "tensor": (0, 0), "row": (3, 3), "block": (4, 5)}
+"""cublasLtMatmulMatrixScale_t of A and of B: one number; one for each row or column; one for
+each 128 elements, or block of 128 x 128."""
+ALIGNMENT = 16
+"""Alignment in bytes that the heuristic assumes of the addresses of all operands."""
 
 SUCCESS = 0
 _UNSERVED = (7, 15)  # CUBLAS_STATUS_INVALID_VALUE, CUBLAS_STATUS_NOT_SUPPORTED
@@ -84,6 +95,50 @@ _SIGNATURES: dict[str, tuple[Any, ...]] = {
     "MatmulAlgoCheck": (*[c_void_p] * 6, POINTER(_Algorithm), POINTER(HeuristicResult)),
     "Matmul": (*[c_void_p] * 14, c_size_t, c_void_p),
 }
+
+
+class LibraryProblem(NamedTuple):
+    """A problem in the library's numbers, without its sizes.
+
+    Attributes:
+        compute: the cublasComputeType_t.
+        factor: the cudaDataType_t of alpha and beta.
+        operations: the cublasOperation_t of its first operand, B, and of its second, A.
+        types: the cudaDataType_t of B, A and C.
+        epilogue: the cublasLtEpilogue_t.
+        bias: the cudaDataType_t of the bias.
+        scales: the cublasLtMatmulMatrixScale_t of B and A; None without scales.
+        fast: whether sums of fp8 products stay in tensor cores.
+    """
+
+    compute: int
+    factor: int
+    operations: tuple[int, int]
+    types: tuple[int, int, int]
+    epilogue: int
+    bias: int
+    scales: tuple[int, int] | None
+    fast: bool
+
+    @classmethod
+    def of(cls, problem: Problem) -> LibraryProblem:
+        """The numbers of a problem without a `fault`."""
+        integer = problem.compute == "i8"
+        tf32 = problem.precision.vendor == "tf32"
+        activation = {"relu": RELU, "gelu_tanh": GELU}.get(problem.activation or "", 0)
+        scale_a, scale_b = SCALE_MODES[problem.scale]
+        a, b = (DATA_TYPES[name] for name in problem.operand_types)
+        operation_a, operation_b = (int(letter == "t") for letter in problem.layout)
+        return cls(
+            COMPUTE_32I if integer else COMPUTE_32F_FAST_TF32 if tf32 else COMPUTE_32F,
+            DATA_TYPES["i32" if integer else "f32"],
+            (operation_b, operation_a),
+            (b, a, DATA_TYPES[problem.output_type]),
+            (activation | (BIAS if problem.has_bias else 0)) or 1,
+            DATA_TYPES[problem.bias_element.name],
+            None if problem.scale == "none" else (scale_b, scale_a),
+            problem.accumulate == "fast",
+        )
 
 
 class Found(NamedTuple):

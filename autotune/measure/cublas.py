@@ -1,7 +1,6 @@
 """cuBLAS called directly: importing PyTorch would take longer than a quick race.
 
-It is the library that PyTorch calls too, from its wheels or from a CUDA toolkit. Constants and
-signatures are those of `cublas_api.h` of cuBLAS 12 and 13.
+Constants and signatures are those of `cublas_api.h` of cuBLAS 12 and 13.
 """
 
 from __future__ import annotations
@@ -11,17 +10,20 @@ from ctypes import POINTER, byref, c_float, c_int, c_longlong, c_void_p
 from functools import partial
 from typing import Any
 
-from autotune.cuda.cublaslt import WORKSPACE, CublasLt, Found, library_path
+from autotune.cuda.cublaslt import (
+    DATA_TYPES,
+    SUCCESS,
+    WORKSPACE,
+    CublasLt,
+    Found,
+    LibraryProblem,
+    library_path,
+)
 from autotune.errors import MissingError, RunnerError
 from autotune.families.plan import LibraryCall
 from autotune.measure.operands import Operands
 from autotune.measure.session import Run, Session
 
-SUCCESS = 0
-OPERATIONS = {"n": 0, "t": 1}  # cublasOperation_t
-DATA_TYPES = {"f32": 0, "f16": 2, "bf16": 14}  # cudaDataType_t
-COMPUTE_32F, COMPUTE_32F_FAST_TF32 = 68, 77  # cublasComputeType_t
-PROPERTIES = (0, 1, 2)  # libraryPropertyType_t: MAJOR_VERSION, MINOR_VERSION, PATCH_LEVEL
 DEFAULT_ALGORITHM = -1  # cublasGemmAlgo_t
 
 _MATRIX = c_void_p, c_int, c_int, c_longlong  # address, type, leading dimension, stride
@@ -58,15 +60,14 @@ class Cublas:
         Raises:
             MissingError: if there is none.
         """
-        return cls(_library())
+        return cls(ctypes.CDLL(library_path("cublas")))
 
     def gemm(self, operands: Operands, stream: int) -> Run:
         """A run of C = op(A) op(B) on a stream.
 
         cuBLAS has columns where the problem has rows, so that it computes C^T = op(B)^T op(A)^T.
         """
-        problem = operands.problem
-        tf32 = problem.precision.vendor == "tf32"
+        problem, told = operands.problem, LibraryProblem.of(operands.problem)
         matrices = operands.a, operands.b, operands.c
         a, b, c = (
             (matrix.address, DATA_TYPES[matrix.type], leading_dimension, stride)
@@ -74,15 +75,14 @@ class Cublas:
                 matrices, operands.leading_dimensions, operands.strides, strict=True
             )
         )
-        of_a, of_b = (OPERATIONS[word] for word in problem.layout)
         self.call("cublasSetStream_v2", self._handle, stream)
         return partial(
             self.call,
             "cublasGemmStridedBatchedEx",
-            *(self._handle, of_b, of_a),
+            *(self._handle, *told.operations),
             *(problem.n, problem.m, problem.k),
             *(byref(c_float(1.0)), *b, *a, byref(c_float(0.0)), *c),
-            *(problem.batch, COMPUTE_32F_FAST_TF32 if tf32 else COMPUTE_32F, DEFAULT_ALGORITHM),
+            *(problem.batch, told.compute, DEFAULT_ALGORITHM),
         )
 
     def call(self, name: str, *arguments: Any) -> None:
@@ -94,28 +94,6 @@ class Cublas:
         status = getattr(self._library, name)(*arguments)
         if status != SUCCESS:
             raise RunnerError(f"{name} failed with status {status}")
-
-
-def version() -> str:
-    """The version of the installed library, such as `13.0.0`, which needs no GPU; empty if there is
-    none."""
-    try:
-        library = _library()
-    except (ImportError, MissingError):
-        return ""
-    numbers = [c_int() for _ in PROPERTIES]
-    pairs = zip(PROPERTIES, map(byref, numbers), strict=True)
-    failed = [library.cublasGetProperty(*pair) != SUCCESS for pair in pairs]
-    return "" if any(failed) else ".".join(str(number.value) for number in numbers)
-
-
-def _library() -> Any:
-    """The installed library.
-
-    Raises:
-        MissingError: if there is none.
-    """
-    return ctypes.CDLL(library_path("cublas"))
 
 
 def open_cublas(session: Session, operands: Operands) -> Run | None:
@@ -152,8 +130,8 @@ def open_algorithms(session: Session, operands: Operands) -> list[tuple[str, Run
     library, workspace = CublasLt.load(), session.allocate(WORKSPACE)
     values = {**operands.values(1.0, 0.0), "workspace": int(workspace)}
 
-    def runner(found: Found) -> Run:
-        bound = library.bind(LibraryCall(problem, found.algorithm), values)
+    def runner(listed: Found) -> Run:
+        bound = library.bind(LibraryCall(problem, listed.algorithm), values)
 
         def run(_kept: object = workspace) -> None:
             bound.enqueue(values, session.stream, WORKSPACE)

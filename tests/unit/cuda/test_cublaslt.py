@@ -10,12 +10,11 @@ from typing import Any
 import numpy as np
 import pytest
 from numpy.typing import NDArray
-from support.fake_cublaslt import GAP, STREAM, built, operands_of
+from support.fake_cublaslt import GAP, STREAM, operands_of
 
 from autotune.cuda import cublaslt
-from autotune.cuda.cublaslt import CublasLt
+from autotune.cuda.cublaslt import CublasLt, LibraryProblem
 from autotune.errors import MissingError, RunnerError
-from autotune.families.cublaslt.description import LibraryProblem
 from autotune.families.plan import Algorithm, LibraryCall
 from autotune.problem import LAYOUTS, Problem
 
@@ -24,14 +23,8 @@ BEST = Algorithm(60, 70, 80, 90, 100, 110, 120, 130, 140)
 """The first algorithm of the fake's heuristic."""
 
 
-@pytest.fixture(scope="module")
-def fake_library(tmp_path_factory: pytest.TempPathFactory) -> str:
-    return built(tmp_path_factory.mktemp("cublaslt"))
-
-
 @pytest.fixture
-def library(fake_library: str, monkeypatch: pytest.MonkeyPatch) -> CublasLt:
-    monkeypatch.setattr(cublaslt, "library_path", lambda _: fake_library)
+def library(_fake_cublaslt: None) -> CublasLt:
     return CublasLt.load()
 
 

@@ -9,26 +9,17 @@ from typing import Any
 
 import numpy as np
 import pytest
-from support.fake_cublaslt import STREAM, built, operands_of
+from support.fake_cublaslt import STREAM, operands_of
 from support.fake_session import Memory
 
-from autotune.cuda import cublaslt as binding
 from autotune.measure.cublas import open_algorithms
 from autotune.problem import Problem
 
 SHAPE = Problem(5, 7, 3)
 
 
-@pytest.fixture(scope="module")
-def fake_library(tmp_path_factory: pytest.TempPathFactory) -> str:
-    return built(tmp_path_factory.mktemp("cublaslt"))
-
-
 @pytest.fixture
-def baselines(
-    fake_library: str, monkeypatch: pytest.MonkeyPatch
-) -> Callable[[Any], list[tuple[str, Callable[[], None]]]]:
-    monkeypatch.setattr(binding, "library_path", lambda _: fake_library)
+def baselines(_fake_cublaslt: None) -> Callable[[Any], list[tuple[str, Callable[[], None]]]]:
     session: Any = SimpleNamespace(stream=STREAM, allocate=Memory)
     return lambda operands: open_algorithms(session, operands)
 

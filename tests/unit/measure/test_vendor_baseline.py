@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ctypes
 import sys
 from contextlib import nullcontext
 from dataclasses import replace
@@ -20,10 +19,11 @@ from support.oracle_errors import error_unit, largest_error
 from support.oracle_products import product
 from support.served_precisions import SERVED
 
+from autotune.cuda.cublaslt import COMPUTE_32F, COMPUTE_32F_FAST_TF32
 from autotune.errors import MissingError, RunnerError
 from autotune.measure import baseline
 from autotune.measure.baseline import OpenBaseline, PaddedRun, open_baseline
-from autotune.measure.cublas import COMPUTE_32F, COMPUTE_32F_FAST_TF32, Cublas, open_cublas, version
+from autotune.measure.cublas import Cublas, open_cublas
 from autotune.measure.operands import GUARD, GuardedMatrix, Operands
 from autotune.measure.oracle import activated, library_tolerance, tolerance
 from autotune.problem import ELEMENT_TYPES, ELEMENTWISE, LAYOUTS, PRECISIONS, Problem
@@ -314,21 +314,3 @@ def test_cublas_that_is_missing_or_refuses_is_replaced(monkeypatch: pytest.Monke
         monkeypatch.setattr(Cublas, "load", loading)
         monkeypatch.setattr(baseline, "_torch", lambda *_: print)
         assert baseline.open_quick_baseline(session, operands) is print
-
-
-def test_version_of_cublas_has_three_numbers(monkeypatch: pytest.MonkeyPatch) -> None:
-    def property(which: int, value: Any) -> int:
-        ctypes.cast(value, ctypes.POINTER(ctypes.c_int))[0] = (13, 1, 4)[which]
-        return 0
-
-    library = SimpleNamespace(cublasGetProperty=property)
-    monkeypatch.setattr("autotune.measure.cublas._library", lambda: library)
-    assert version() == "13.1.4"
-
-
-def test_machine_without_cublas_has_no_version(monkeypatch: pytest.MonkeyPatch) -> None:
-    def missing() -> Any:
-        raise MissingError("no cuBLAS")
-
-    monkeypatch.setattr("autotune.measure.cublas._library", missing)
-    assert version() == ""
