@@ -1,14 +1,14 @@
-"""cuBLASLt called directly: the algorithms of its heuristic, and products by one of them.
+"""cuBLASLt and cuBLAS called directly: the algorithms of the heuristic, and products.
 
-It is the library that PyTorch calls too, from its wheels or from a CUDA toolkit. Constants,
-structures and signatures are those of `cublasLt.h` of CUDA 12 and 13.
+They are the libraries that PyTorch calls too, from its wheels or from a CUDA toolkit. Constants,
+structures and signatures are those of `cublasLt.h` and `cublas_api.h` of CUDA 12 and 13.
 """
 
 from __future__ import annotations
 
 import ctypes
 import weakref
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from ctypes import (
     POINTER,
     addressof,
@@ -17,6 +17,7 @@ from ctypes import (
     c_int,
     c_int8,
     c_int64,
+    c_longlong,
     c_size_t,
     c_uint16,
     c_uint32,
@@ -24,6 +25,7 @@ from ctypes import (
     c_void_p,
     sizeof,
 )
+from functools import partial
 from typing import Any, NamedTuple
 
 from autotune.errors import MissingError, RunnerError
@@ -388,6 +390,81 @@ class BoundProduct:
     def _factor(self, value: float) -> c_int | c_float:
         """Alpha or beta in the type of the sums."""
         return c_int(int(value)) if self._integer else c_float(value)
+
+
+DEFAULT_ALGORITHM = -1  # cublasGemmAlgo_t
+
+_MATRIX = c_void_p, c_int, c_int, c_longlong  # address, type, leading dimension, stride
+CUBLAS_SIGNATURES: dict[str, tuple[Any, ...]] = {
+    "cublasCreate_v2": (POINTER(c_void_p),),
+    "cublasSetStream_v2": (c_void_p, c_void_p),
+    "cublasGemmStridedBatchedEx": (
+        *(c_void_p, c_int, c_int, c_int, c_int, c_int),
+        *(POINTER(c_float), *_MATRIX, *_MATRIX, POINTER(c_float), *_MATRIX),
+        *(c_int, c_int, c_int),
+    ),
+}
+
+
+class Cublas:
+    """libcublas with a handle, which lives as long as the process."""
+
+    def __init__(self, library: Any) -> None:
+        """Makes a handle in the current context.
+
+        Raises:
+            RunnerError: if the library refuses.
+        """
+        self._library = library
+        for name, signature in CUBLAS_SIGNATURES.items():
+            getattr(library, name).argtypes = signature
+        self._handle = c_void_p()
+        self.call("cublasCreate_v2", byref(self._handle))
+
+    @classmethod
+    def load(cls) -> Cublas:
+        """The installed library.
+
+        Raises:
+            MissingError: if there is none.
+        """
+        return cls(ctypes.CDLL(library_path("cublas")))
+
+    def gemm(
+        self, problem: Problem, values: Mapping[str, float], stream: int
+    ) -> Callable[[], None]:
+        """A run of a problem of 16 or 32 bits without an epilogue on a stream.
+
+        Args:
+            problem: the problem.
+            values: the addresses, pitches and strides of the operands, in elements, alpha and beta.
+            stream: address of the CUstream.
+        """
+        told = LibraryProblem.of(problem)
+        b, a, c = (
+            (int(values[name]), kind, int(values[f"ld{name}"]), int(values[f"stride_{name}"]))
+            for name, kind in zip("bac", told.types, strict=True)
+        )
+        alpha, beta = (byref(c_float(values[name])) for name in ("alpha", "beta"))
+        self.call("cublasSetStream_v2", self._handle, stream)
+        return partial(
+            self.call,
+            "cublasGemmStridedBatchedEx",
+            *(self._handle, *told.operations),
+            *(problem.n, problem.m, problem.k),
+            *(alpha, *b, *a, beta, *c),
+            *(problem.batch, told.compute, DEFAULT_ALGORITHM),
+        )
+
+    def call(self, name: str, *arguments: Any) -> None:
+        """Calls a function.
+
+        Raises:
+            RunnerError: for a status other than success.
+        """
+        status = getattr(self._library, name)(*arguments)
+        if status != SUCCESS:
+            raise RunnerError(f"{name} failed with status {status}")
 
 
 def dense(problem: Problem) -> dict[str, float]:

@@ -53,9 +53,8 @@ from autotune.families.config import Config
 from autotune.families.shared.tiling import tile_count
 from autotune.files import write_whole
 from autotune.measure import devices, recording, targets
-from autotune.measure.baseline import FlatView
+from autotune.measure.baseline import ALGORITHMS, FlatView
 from autotune.measure.bench import BASELINE
-from autotune.measure.cublas import ALGORITHMS
 from autotune.measure.devices import DeviceLike
 from autotune.measure.measurement import Failure, Measurement
 from autotune.measure.objective import COLD

@@ -23,8 +23,8 @@ from autotune.errors import MissingError
 from autotune.families import registry
 from autotune.families.plan import OWN_RESOURCES, LibraryCall
 from autotune.measure import devices
+from autotune.measure.baseline import ALGORITHMS
 from autotune.measure.bench import GemmBench
-from autotune.measure.cublas import ALGORITHMS
 from autotune.measure.measurement import Failure, Measurement
 from autotune.measure.runner import Candidate
 from autotune.measure.session import Session

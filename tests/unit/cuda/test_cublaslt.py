@@ -91,7 +91,7 @@ def test_alpha_and_beta_scale_the_product_and_c(library: CublasLt) -> None:
 
 
 def test_factors_live_until_the_call(library: CublasLt, monkeypatch: pytest.MonkeyPatch) -> None:
-    call, kept = library.call, []
+    call, kept = library.call, list[c_float]()
 
     def allocating(name: str, *arguments: Any) -> None:
         kept.extend(c_float(np.nan) for _ in range(16))  # they take memory that is free

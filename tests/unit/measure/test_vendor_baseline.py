@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Callable
 from contextlib import nullcontext
 from dataclasses import replace
 from types import SimpleNamespace
@@ -13,17 +14,23 @@ import pytest
 from numpy.lib.stride_tricks import as_strided
 from numpy.typing import NDArray
 from support.fake_cublas import FakeCublas
-from support.fake_session import FakeSession
+from support.fake_cublaslt import STREAM, operands_of
+from support.fake_session import FakeSession, Memory
 from support.host_cases import numbers, stored
 from support.oracle_errors import error_unit, largest_error
 from support.oracle_products import product
 from support.served_precisions import SERVED
 
-from autotune.cuda.cublaslt import COMPUTE_32F, COMPUTE_32F_FAST_TF32
+from autotune.cuda.cublaslt import COMPUTE_32F, COMPUTE_32F_FAST_TF32, Cublas, CublasLt
 from autotune.errors import MissingError, RunnerError
 from autotune.measure import baseline
-from autotune.measure.baseline import OpenBaseline, PaddedRun, open_baseline
-from autotune.measure.cublas import Cublas, open_cublas
+from autotune.measure.baseline import (
+    OpenBaseline,
+    PaddedRun,
+    open_algorithms,
+    open_baseline,
+    open_cublas,
+)
 from autotune.measure.operands import GUARD, GuardedMatrix, Operands
 from autotune.measure.oracle import activated, library_tolerance, tolerance
 from autotune.problem import ELEMENT_TYPES, ELEMENTWISE, LAYOUTS, PRECISIONS, Problem
@@ -314,3 +321,34 @@ def test_cublas_that_is_missing_or_refuses_is_replaced(monkeypatch: pytest.Monke
         monkeypatch.setattr(Cublas, "load", loading)
         monkeypatch.setattr(baseline, "_torch", lambda *_: print)
         assert baseline.open_quick_baseline(session, operands) is print
+
+
+# Algorithms of cuBLASLt as further baselines, with the fake library on host memory.
+
+SMALL = Problem(5, 7, 3)
+
+
+@pytest.fixture
+def algorithms(_fake_cublaslt: None) -> Callable[[Any], list[tuple[str, Callable[[], None]]]]:
+    session: Any = SimpleNamespace(stream=STREAM, allocate=Memory, cublaslt=CublasLt.load())
+    return lambda operands: open_algorithms(session, operands)
+
+
+@pytest.mark.parametrize("which", [0, 1])
+def test_each_result_computes_the_gemm(algorithms: Callable[[Any], Any], which: int) -> None:
+    operands = operands_of(SMALL)
+    _, run = algorithms(operands)[which]
+    run()
+    expected = operands.a.matrix @ operands.b.matrix
+    np.testing.assert_allclose(operands.c.matrix, expected, rtol=1e-5, atol=1e-6)
+
+
+def test_results_are_ranked_without_unusable_ones(algorithms: Callable[[Any], Any]) -> None:
+    assert [name for name, _ in algorithms(operands_of(SMALL))] == ["cuBLASLt 1", "cuBLASLt 2"]
+
+
+@pytest.mark.parametrize("changed", [{"batch": 2}, {"epilogue": "relu"}])
+def test_batches_and_epilogues_have_no_algorithms(
+    algorithms: Callable[[Any], Any], changed: dict[str, Any]
+) -> None:
+    assert algorithms(operands_of(replace(SMALL, **changed))) == []

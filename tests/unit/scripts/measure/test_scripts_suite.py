@@ -29,8 +29,8 @@ from autotune.errors import AutotuneError, ConfigError, RunnerError
 from autotune.families import registry
 from autotune.families.config import Config
 from autotune.measure import recording, targets
+from autotune.measure.baseline import ALGORITHMS
 from autotune.measure.bench import BASELINE
-from autotune.measure.cublas import ALGORITHMS
 from autotune.measure.measurement import Failure, Measurement
 from autotune.measure.recording import Recording
 from autotune.measure.runner import Candidate
