@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
-from autotune.cuda.cublaslt import WORKSPACE, Cublas, Found
+from autotune.cuda.cublaslt import WORKSPACE, Found
 from autotune.errors import MissingError, RunnerError
 from autotune.families.plan import LibraryCall
 from autotune.measure.operands import GuardedMatrix, Operands
@@ -74,7 +74,7 @@ def open_cublas(session: Session, operands: Operands) -> Run | None:
     if problem.precision.eight_bit or not problem.epilogue.plain:
         return None
     try:
-        return Cublas.load().gemm(problem, operands.values(1.0, 0.0), session.stream)
+        return session.cublas.gemm(problem, operands.values(1.0, 0.0), session.stream)
     except (MissingError, RunnerError):
         return None
 

@@ -33,6 +33,7 @@ from autotune.measure.baseline import (
 )
 from autotune.measure.operands import GUARD, GuardedMatrix, Operands
 from autotune.measure.oracle import activated, library_tolerance, tolerance
+from autotune.measure.session import BindingsSession
 from autotune.problem import ELEMENT_TYPES, ELEMENTWISE, LAYOUTS, PRECISIONS, Problem
 
 Array = NDArray[Any]
@@ -297,6 +298,12 @@ def test_cublas_alone_keeps_to_rows_and_matrices_apart(cublas: FakeCublas) -> No
     layout = (9, 11, 8), (0, 80, 60)
     assert run(problem, *layout, opener=open_cublas) <= tolerance(problem)
     assert len(cublas.computes) == 1
+
+
+@pytest.mark.usefixtures("cublas")
+def test_session_keeps_one_handle_of_cublas() -> None:
+    session = object.__new__(BindingsSession)
+    assert session.cublas is session.cublas
 
 
 @pytest.mark.parametrize("text", ["8x8x8:f16:nn:bias", "16x16x16:f8:nt", "8x8x8:f32:nn:relu"])
