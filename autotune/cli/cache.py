@@ -199,8 +199,9 @@ def export(
     file: str, shapes: tuple[str, ...], submit: bool, t4: bool, device: str | None, json: bool
 ) -> None:
     """Write records and tuned ranges into one compact file; exit status 3 if there are none."""
+    from autotune.cuda import cublaslt
     from autotune.errors import NotFoundError
-    from autotune.measure import devices, targets
+    from autotune.measure import targets
     from autotune.records import bundle, exchange
 
     if json and file == STDOUT:
@@ -214,7 +215,7 @@ def export(
     if not chosen.records and not chosen.ranges:
         raise NotFoundError(f"{store.root}: no matching record or range; see `list`")
     if submit:
-        chosen = exchange.submitted(chosen, targets.here(), devices.cublas_version())
+        chosen = exchange.submitted(chosen, targets.here(), cublaslt.version())
     if file == STDOUT:
         for piece in bundle.written(chosen):
             sys.stdout.buffer.write(piece)

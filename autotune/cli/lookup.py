@@ -328,13 +328,13 @@ def _check_vendor(problems: Sequence[Problem], device: str, json: bool) -> None:
     """Verifies cuBLAS and cuBLASLt's algorithms on shapes, by default on a suite, and shows what is
     wrong."""
     from autotune.errors import DeviceError
-    from autotune.measure import cublas, devices, vendor_check
+    from autotune.measure import baseline, devices, vendor_check
     from autotune.report import cache
 
     if (gpu := devices.local_gpu(device)) is None:
         raise DeviceError(f"{device}: cuBLAS is verified on a GPU of this machine, such as `gpu`")
     asked = problems or vendor_check.default_problems()
-    checks = vendor_check.check_vendor(asked, gpu.index, [cublas.ALGORITHMS])
+    checks = vendor_check.check_vendor(asked, gpu.index, [baseline.ALGORITHMS])
     show_json(cache.vendor_json(checks)) if json else show(cache.vendor_table(checks))
     if checks.wrong:
         raise click.exceptions.Exit(1)

@@ -1,14 +1,14 @@
-"""cuBLASLt called directly: the algorithms of its heuristic, and products by one of them.
+"""cuBLASLt and cuBLAS called directly: the algorithms of the heuristic, and products.
 
-It is the library that PyTorch calls too, from its wheels or from a CUDA toolkit. Constants,
-structures and signatures are those of `cublasLt.h` of CUDA 12 and 13.
+They are the libraries that PyTorch calls too, from its wheels or from a CUDA toolkit. Constants,
+structures and signatures are those of `cublasLt.h` and `cublas_api.h` of CUDA 12 and 13.
 """
 
 from __future__ import annotations
 
 import ctypes
 import weakref
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from ctypes import (
     POINTER,
     addressof,
@@ -17,6 +17,7 @@ from ctypes import (
     c_int,
     c_int8,
     c_int64,
+    c_longlong,
     c_size_t,
     c_uint16,
     c_uint32,
@@ -24,10 +25,10 @@ from ctypes import (
     c_void_p,
     sizeof,
 )
+from functools import partial
 from typing import Any, NamedTuple
 
 from autotune.errors import MissingError, RunnerError
-from autotune.families.cublaslt.description import ALIGNMENT, COMPUTE_32I, LibraryProblem
 from autotune.families.plan import Algorithm, LibraryCall
 from autotune.problem import Problem
 
@@ -36,6 +37,18 @@ MOST = 16
 WORKSPACE = 32 * 2**20
 """Bytes of workspace that an algorithm may take: NVIDIA's recommendation for Hopper, and what the
 exported library gives."""
+
+DATA_TYPES = {"f32": 0, "f16": 2, "i8": 3, "i32": 10, "bf16": 14, "e4m3": 28, "e5m2": 29}
+"""cudaDataType_t of the storage of an element."""
+COMPUTE_32F, COMPUTE_32I, COMPUTE_32F_FAST_TF32 = 68, 72, 77
+"""cublasComputeType_t: fp32 sums; int32 sums; fp32 operands rounded to tf32."""
+RELU, BIAS, GELU = 2, 4, 32
+"""cublasLtEpilogue_t: the bits of an activation and of the bias; 1 without any."""
+SCALE_MODES = {"none": (0, 0), "tensor": (0, 0), "row": (3, 3), "block": (4, 5)}
+"""cublasLtMatmulMatrixScale_t of A and of B: one number; one for each row or column; one for
+each 128 elements, or block of 128 x 128."""
+ALIGNMENT = 16
+"""Alignment in bytes that the heuristic assumes of the addresses of all operands."""
 
 SUCCESS = 0
 _UNSERVED = (7, 15)  # CUBLAS_STATUS_INVALID_VALUE, CUBLAS_STATUS_NOT_SUPPORTED
@@ -84,6 +97,50 @@ _SIGNATURES: dict[str, tuple[Any, ...]] = {
     "MatmulAlgoCheck": (*[c_void_p] * 6, POINTER(_Algorithm), POINTER(HeuristicResult)),
     "Matmul": (*[c_void_p] * 14, c_size_t, c_void_p),
 }
+
+
+class LibraryProblem(NamedTuple):
+    """A problem in the library's numbers, without its sizes.
+
+    Attributes:
+        compute: the cublasComputeType_t.
+        factor: the cudaDataType_t of alpha and beta.
+        operations: the cublasOperation_t of its first operand, B, and of its second, A.
+        types: the cudaDataType_t of B, A and C.
+        epilogue: the cublasLtEpilogue_t.
+        bias: the cudaDataType_t of the bias.
+        scales: the cublasLtMatmulMatrixScale_t of B and A; None without scales.
+        fast: whether sums of fp8 products stay in tensor cores.
+    """
+
+    compute: int
+    factor: int
+    operations: tuple[int, int]
+    types: tuple[int, int, int]
+    epilogue: int
+    bias: int
+    scales: tuple[int, int] | None
+    fast: bool
+
+    @classmethod
+    def of(cls, problem: Problem) -> LibraryProblem:
+        """The numbers of a problem without a `fault`."""
+        integer = problem.compute == "i8"
+        tf32 = problem.precision.vendor == "tf32"
+        activation = {"relu": RELU, "gelu_tanh": GELU}.get(problem.activation or "", 0)
+        scale_a, scale_b = SCALE_MODES[problem.scale]
+        a, b = (DATA_TYPES[name] for name in problem.operand_types)
+        operation_a, operation_b = (int(letter == "t") for letter in problem.layout)
+        return cls(
+            COMPUTE_32I if integer else COMPUTE_32F_FAST_TF32 if tf32 else COMPUTE_32F,
+            DATA_TYPES["i32" if integer else "f32"],
+            (operation_b, operation_a),
+            (b, a, DATA_TYPES[problem.output_type]),
+            (activation | (BIAS if problem.has_bias else 0)) or 1,
+            DATA_TYPES[problem.bias_element.name],
+            None if problem.scale == "none" else (scale_b, scale_a),
+            problem.accumulate == "fast",
+        )
 
 
 class Found(NamedTuple):
@@ -333,6 +390,81 @@ class BoundProduct:
     def _factor(self, value: float) -> c_int | c_float:
         """Alpha or beta in the type of the sums."""
         return c_int(int(value)) if self._integer else c_float(value)
+
+
+DEFAULT_ALGORITHM = -1  # cublasGemmAlgo_t
+
+_MATRIX = c_void_p, c_int, c_int, c_longlong  # address, type, leading dimension, stride
+CUBLAS_SIGNATURES: dict[str, tuple[Any, ...]] = {
+    "cublasCreate_v2": (POINTER(c_void_p),),
+    "cublasSetStream_v2": (c_void_p, c_void_p),
+    "cublasGemmStridedBatchedEx": (
+        *(c_void_p, c_int, c_int, c_int, c_int, c_int),
+        *(POINTER(c_float), *_MATRIX, *_MATRIX, POINTER(c_float), *_MATRIX),
+        *(c_int, c_int, c_int),
+    ),
+}
+
+
+class Cublas:
+    """libcublas with a handle, which lives as long as the process."""
+
+    def __init__(self, library: Any) -> None:
+        """Makes a handle in the current context.
+
+        Raises:
+            RunnerError: if the library refuses.
+        """
+        self._library = library
+        for name, signature in CUBLAS_SIGNATURES.items():
+            getattr(library, name).argtypes = signature
+        self._handle = c_void_p()
+        self.call("cublasCreate_v2", byref(self._handle))
+
+    @classmethod
+    def load(cls) -> Cublas:
+        """The installed library.
+
+        Raises:
+            MissingError: if there is none.
+        """
+        return cls(ctypes.CDLL(library_path("cublas")))
+
+    def gemm(
+        self, problem: Problem, values: Mapping[str, float], stream: int
+    ) -> Callable[[], None]:
+        """A run of a problem of 16 or 32 bits without an epilogue on a stream.
+
+        Args:
+            problem: the problem.
+            values: the addresses, pitches and strides of the operands, in elements, alpha and beta.
+            stream: address of the CUstream.
+        """
+        told = LibraryProblem.of(problem)
+        b, a, c = (
+            (int(values[name]), kind, int(values[f"ld{name}"]), int(values[f"stride_{name}"]))
+            for name, kind in zip("bac", told.types, strict=True)
+        )
+        alpha, beta = (byref(c_float(values[name])) for name in ("alpha", "beta"))
+        self.call("cublasSetStream_v2", self._handle, stream)
+        return partial(
+            self.call,
+            "cublasGemmStridedBatchedEx",
+            *(self._handle, *told.operations),
+            *(problem.n, problem.m, problem.k),
+            *(alpha, *b, *a, beta, *c),
+            *(problem.batch, told.compute, DEFAULT_ALGORITHM),
+        )
+
+    def call(self, name: str, *arguments: Any) -> None:
+        """Calls a function.
+
+        Raises:
+            RunnerError: for a status other than success.
+        """
+        status = getattr(self._library, name)(*arguments)
+        if status != SUCCESS:
+            raise RunnerError(f"{name} failed with status {status}")
 
 
 def dense(problem: Problem) -> dict[str, float]:

@@ -6,11 +6,11 @@ from collections.abc import Sequence
 from hashlib import sha256
 
 from autotune.cuda import launches
+from autotune.cuda.cublaslt import LibraryProblem
 from autotune.cuda.launches import Layout, layout
 from autotune.cuda.program import Program
 from autotune.export.library import CompiledKernels, ExportedGemm, ExportedLibrary, FallbackKernel
 from autotune.export.text import c_string, comment, numbers, table
-from autotune.families.cublaslt.description import LibraryProblem
 from autotune.families.plan import Argument, Launch, TensorMap
 from autotune.problem import TENSOR_MAP_TYPES, Problem
 from autotune.problem.call import MATRICES, OPERANDS, WORDS

@@ -8,7 +8,9 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
-from autotune.measure.cublas import open_cublas
+from autotune.cuda.cublaslt import WORKSPACE, Found
+from autotune.errors import MissingError, RunnerError
+from autotune.families.plan import LibraryCall
 from autotune.measure.operands import GuardedMatrix, Operands
 from autotune.measure.session import Run, Session
 from autotune.problem import ELEMENT_TYPES, GATE_SPAN, SCALE_BLOCK, Problem
@@ -63,6 +65,61 @@ def open_baseline(session: Session, operands: Operands) -> Run | None:
 def open_quick_baseline(session: Session, operands: Operands) -> Run | None:
     """The run of cuBLAS itself, else that of PyTorch, whose import takes seconds."""
     return open_cublas(session, operands) or _torch(session, operands)
+
+
+def open_cublas(session: Session, operands: Operands) -> Run | None:
+    """A run of the problem at alpha = 1 and beta = 0 in its precision on the session's stream; None
+    for operands of 8 bits and for epilogues, and where cuBLAS is not installed."""
+    problem = operands.problem
+    if problem.precision.eight_bit or not problem.epilogue.plain:
+        return None
+    try:
+        return session.cublas.gemm(problem, operands.values(1.0, 0.0), session.stream)
+    except (MissingError, RunnerError):
+        return None
+
+
+ALGORITHMS = "autotune.measure.baseline:open_algorithms"
+"""The factory of cuBLASLt's algorithms as further baselines, as `GpuRunner.compare` takes it."""
+
+
+def open_algorithms(session: Session, operands: Operands) -> list[tuple[str, Run]]:
+    """Runs of C = op(A) op(B) in the problem's precision by cuBLASLt, one for each result of its
+    heuristic.
+
+    Returns:
+        At most 16 runs with their names, the library's first choice first; none for a batch, an
+        epilogue or operands of 8 bits. All of them share one workspace.
+
+    Raises:
+        MissingError: if the library is missing.
+        RunnerError: if the library refuses.
+    """
+    problem = operands.problem
+    if problem.batch > 1 or problem.epilogue != "none" or problem.precision.eight_bit:
+        return []
+    library, workspace = session.cublaslt, session.allocate(WORKSPACE)
+    values = {**operands.values(1.0, 0.0), "workspace": int(workspace)}
+
+    def runner(listed: Found) -> Run:
+        bound = library.bind(LibraryCall(problem, listed.algorithm), values)
+
+        def run(_kept: object = workspace) -> None:
+            bound.enqueue(values, session.stream, WORKSPACE)
+
+        return run
+
+    usable = filter(_launches, map(runner, library.heuristic(problem, values)))
+    return [(f"cuBLASLt {rank}", run) for rank, run in enumerate(usable, 1)]
+
+
+def _launches(run: Run) -> bool:
+    """Whether the library accepts its own result, which it checks only at launch."""
+    try:
+        run()
+    except RunnerError:
+        return False
+    return True
 
 
 def _torch(session: Session, operands: Operands) -> Run | None:

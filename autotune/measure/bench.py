@@ -13,12 +13,12 @@ from pkgutil import resolve_name
 from typing import TypeVar
 
 from autotune import settings
+from autotune.cuda import cublaslt
 from autotune.device import Device
 from autotune.errors import MissingError, RunnerError
 from autotune.families.config import Config
 from autotune.families.cublaslt import config_of, fault
 from autotune.families.plan import Alignment, LibraryCall
-from autotune.measure import cublas
 from autotune.measure.baseline import (
     OpenBaseline,
     PaddedRun,
@@ -295,7 +295,7 @@ class GemmBench(BaseBench):
         """The verified runs of the vendor baseline and of the factories of further baselines."""
         ready: dict[str, Ready | Failure] = {}
         if self._baseline:
-            ready[BASELINE] = self._verified(self._baseline, cublas.version())
+            ready[BASELINE] = self._verified(self._baseline, cublaslt.version())
         for factory in baselines:
             runs = resolve_name(factory)(self._session, self.operands)
             ready |= {name: self._verified(run) for name, run in runs}
@@ -433,7 +433,7 @@ class GemmBench(BaseBench):
 
     def _verified_baseline(self) -> Ready | Failure | None:
         """The baseline's verified run, or why its result is wrong; None if it computes none."""
-        ready = self._verified(self._baseline, cublas.version()) if self._baseline else None
+        ready = self._verified(self._baseline, cublaslt.version()) if self._baseline else None
         return None if isinstance(ready, Failure) and ready.stage == "launch" else ready
 
 
@@ -514,7 +514,7 @@ class BaselineBench:
 
     def library(self) -> str:
         """The version of cuBLAS, such as `13.1.0`; empty without it."""
-        return cublas.version()
+        return cublaslt.version()
 
     def _bench(self) -> GemmBench:
         gc.collect()  # reference cycles of an earlier bench hold device memory

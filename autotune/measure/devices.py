@@ -289,13 +289,6 @@ def driver_version() -> str:
     return "" if status or not version else f"{version // 1000}.{version % 1000 // 10}"
 
 
-def cublas_version() -> str:
-    """The version of cuBLAS, such as `13.0.0`; empty if it is not installed."""
-    from autotune.measure import cublas
-
-    return cublas.version()
-
-
 @contextmanager
 def explained() -> Iterator[None]:
     """If measuring fails for lack of a GPU, also reports any other missing dependency."""

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, SupportsInt, TypeVa
 
 from autotune import settings
 from autotune.cuda import bindings, launches
-from autotune.cuda.cublaslt import CublasLt
+from autotune.cuda.cublaslt import Cublas, CublasLt
 from autotune.cuda.launches import Resolver, Values, dependent_launches, pack_arguments
 from autotune.cuda.program import Program
 from autotune.cuda.symbols import placed
@@ -241,6 +241,16 @@ class Session(ABC):
             RunnerError: if it refuses.
         """
         return CublasLt.load()
+
+    @cached_property
+    def cublas(self) -> Cublas:
+        """cuBLAS in this context, whose handle holds device memory.
+
+        Raises:
+            MissingError: if it is not installed.
+            RunnerError: if it refuses.
+        """
+        return Cublas.load()
 
     def bind(
         self, candidate: Candidate, constants: Constants | None = None

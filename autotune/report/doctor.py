@@ -19,7 +19,7 @@ from rich.console import Group, RenderableType
 from rich.text import Text
 
 from autotune import files, settings
-from autotune.cuda import bindings, cache, compiler, nvcc, nvrtc
+from autotune.cuda import bindings, cache, compiler, cublaslt, nvcc, nvrtc
 from autotune.cuda.program import CompileFailure
 from autotune.device import Device
 from autotune.errors import (
@@ -254,7 +254,7 @@ def _session() -> _Result:
 def _baseline() -> _Result:
     if find_spec("torch"):
         return True, "PyTorch", ""
-    if version := devices.cublas_version():
+    if version := cublaslt.version():
         return True, f"cuBLAS {version}; without PyTorch it computes plain products only", ""
     return None, "no cuBLAS; times are not compared with it", "pip install torch"
 

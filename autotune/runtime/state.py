@@ -12,6 +12,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
+from autotune.cuda import cublaslt
 from autotune.cuda.launches import Dependence
 from autotune.cuda.program import CompileFailure, Program
 from autotune.device import Device
@@ -19,7 +20,6 @@ from autotune.errors import AutotuneError, FrozenError, MissingError, NotFoundEr
 from autotune.families.config import Config
 from autotune.families.plan import Alignment, LaunchPlan, Template
 from autotune.lookup.answer import Answer, unrecorded, without_faulty_vendor, without_library
-from autotune.measure import devices
 from autotune.measure.objective import HOT, Objective
 from autotune.model.space import unserved
 from autotune.problem import Problem
@@ -27,8 +27,14 @@ from autotune.problem.call import BY_NAME, Call
 from autotune.problem.vendor_faults import known_fault
 from autotune.runtime.arrays import ArrayInfo
 from autotune.runtime.frameworks import Framework, framework_of
-from autotune.runtime.launcher import BoundGemm, Driver, Executable, Gpu, in_order
-from autotune.runtime.library import LibraryExecutable
+from autotune.runtime.launcher import (
+    BoundGemm,
+    Driver,
+    Executable,
+    Gpu,
+    LibraryExecutable,
+    in_order,
+)
 from autotune.runtime.operands import NOTHING, Addresses, CallOptions, CheckedOperands
 from autotune.settings import Mode
 
@@ -128,19 +134,20 @@ class Runtime:
     def _with_sound_vendor(self, answer: Answer) -> Answer:
         """The answer; without the vendor's library, and with a warning, if its installed version
         may be wrong on the problem."""
-        sound = without_faulty_vendor(answer, self.library)
+        sound = without_faulty_vendor(answer, self.cublas_version)
         if not sound.vendor:
             warnings.warn(sound.note, RuntimeWarning, stacklevel=_stack_level())
         return sound
 
     @cached_property
-    def library(self) -> str:
+    def cublas_version(self) -> str:
         """The version of the installed cuBLAS, such as `13.1.0`; empty if there is none."""
-        return devices.cublas_version()
+        return cublaslt.version()
 
     def vendor_fault(self, problem: Problem, ordinal: int) -> str | None:
         """The known fault of the installed cuBLAS that touches a problem; None without one."""
-        return known_fault(self.library, self.gpu(ordinal).device.compute_capability, problem)
+        card = self.gpu(ordinal).device.compute_capability
+        return known_fault(self.cublas_version, card, problem)
 
     def has_answer(self, problem: Problem, ordinal: int, objective: Objective = HOT) -> bool:
         """Whether the problem was looked up already."""

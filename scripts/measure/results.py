@@ -32,9 +32,10 @@ from zipfile import ZipFile, ZipInfo
 import typer
 from rich.table import Table
 
+from autotune.cuda import cublaslt
 from autotune.device import Device
 from autotune.files import write_whole
-from autotune.measure import devices, targets
+from autotune.measure import targets
 from autotune.measure.measurement import Measurement
 from autotune.measure.objective import COLD
 from autotune.measure.recording import Recording
@@ -253,7 +254,7 @@ class Sheet:
             return
         content = json.loads(self.path.read_text())
         made = tuple(content[name] for name in ("device", "source", "cublas"))
-        if made == (self.device, self.source, devices.cublas_version() or UNKNOWN):
+        if made == (self.device, self.source, cublaslt.version() or UNKNOWN):
             self.rows = {problem_of(row): row for row in content["rows"]}
 
     def add(self, problem: Problem, record: Record, row: Row) -> None:
@@ -265,7 +266,7 @@ class Sheet:
                 self.device,
                 record.provenance.driver,
                 record.provenance.compiler,
-                cublas=devices.cublas_version(),
+                cublas=cublaslt.version(),
                 commit=self.commit,
                 date=record.provenance.date,
             ),
@@ -385,7 +386,7 @@ def of_this_machine(device: str, commit: str = "") -> dict[str, str]:
         device,
         origin.driver,
         origin.compiler,
-        cublas=devices.cublas_version(),
+        cublas=cublaslt.version(),
         commit=commit,
     )
 

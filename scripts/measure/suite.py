@@ -43,6 +43,7 @@ from results import TRITON, Finals, Row, Sheet
 from rich.console import Console
 
 from autotune import cores
+from autotune.cuda import cublaslt
 from autotune.cuda.compiler import compile
 from autotune.cuda.program import source_hash
 from autotune.device import Device
@@ -52,9 +53,8 @@ from autotune.families.config import Config
 from autotune.families.shared.tiling import tile_count
 from autotune.files import write_whole
 from autotune.measure import devices, recording, targets
-from autotune.measure.baseline import FlatView
+from autotune.measure.baseline import ALGORITHMS, FlatView
 from autotune.measure.bench import BASELINE
-from autotune.measure.cublas import ALGORITHMS
 from autotune.measure.devices import DeviceLike
 from autotune.measure.measurement import Failure, Measurement
 from autotune.measure.objective import COLD
@@ -156,7 +156,7 @@ def add_records(path: Path, new: Iterable[Record]) -> None:
     The bundle names what it was measured with, its versions of cuBLAS included, as a submission
     does.
     """
-    today, versions = targets.here(), [devices.cublas_version()]
+    today, versions = targets.here(), [cublaslt.version()]
     latest: dict[Problem, Record] = {}
     if path.exists():
         earlier = bundle.loads(path.read_bytes())

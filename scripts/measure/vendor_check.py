@@ -19,7 +19,7 @@ import typer
 from results import of_this_machine
 from rich.console import Console
 
-from autotune.measure.cublas import ALGORITHMS
+from autotune.measure.baseline import ALGORITHMS
 from autotune.measure.vendor_check import VendorChecks, check_vendor, default_problems
 from autotune.problem import Problem
 from autotune.report.cache import vendor_json, vendor_table

@@ -18,14 +18,13 @@ from autotune import runtime
 from autotune.api import lookups
 from autotune.cuda import cublaslt
 from autotune.cuda.compiler import compile
-from autotune.cuda.cublaslt import WORKSPACE, CublasLt, HeuristicResult
+from autotune.cuda.cublaslt import ALIGNMENT, WORKSPACE, CublasLt, HeuristicResult
 from autotune.errors import MissingError
 from autotune.families import registry
-from autotune.families.cublaslt.description import ALIGNMENT
 from autotune.families.plan import OWN_RESOURCES, LibraryCall
 from autotune.measure import devices
+from autotune.measure.baseline import ALGORITHMS
 from autotune.measure.bench import GemmBench
-from autotune.measure.cublas import ALGORITHMS
 from autotune.measure.measurement import Failure, Measurement
 from autotune.measure.runner import Candidate
 from autotune.measure.session import Session

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 from attempts import repeated
 
+from autotune.measure.baseline import ALGORITHMS
 from autotune.measure.bench import BASELINE, GemmBench
-from autotune.measure.cublas import ALGORITHMS
 from autotune.measure.measurement import Failure, Measurement
 from autotune.measure.session import Session
 from autotune.problem import LAYOUTS, Problem

@@ -15,9 +15,8 @@ from candidate_samples import candidate, plan_of
 from problem_cases import Case
 
 from autotune.families.config import Config
-from autotune.measure.baseline import open_baseline
+from autotune.measure.baseline import open_baseline, open_cublas
 from autotune.measure.bench import BASELINE, GemmBench
-from autotune.measure.cublas import open_cublas
 from autotune.measure.measurement import Measurement
 from autotune.measure.objective import COLD, HOT, BestTimes, Objective
 from autotune.measure.operands import Operands

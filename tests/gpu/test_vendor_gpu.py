@@ -10,9 +10,9 @@ import pytest
 from support.short_library import open_short
 
 import autotune
+from autotune.cuda.cublaslt import version
 from autotune.device import Device
 from autotune.measure.bench import GemmBench
-from autotune.measure.cublas import version
 from autotune.measure.measurement import Failure, Measurement
 from autotune.measure.session import Session
 from autotune.measure.vendor_check import check_vendor

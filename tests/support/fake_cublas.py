@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.lib.stride_tricks import as_strided
 
-from autotune.measure.cublas import SIGNATURES
+from autotune.cuda.cublaslt import CUBLAS_SIGNATURES
 from support.host_cases import numbers, stored
 
 TYPES: dict[int, Any] = {0: np.float32, 2: np.float16, 14: np.uint16}
@@ -27,7 +27,7 @@ class FakeCublas:
     def __init__(self, status: int = 0) -> None:
         self.stream = 0
         self.computes: list[int] = []
-        for name, method in zip(SIGNATURES, (_create, _set_stream, _multiply), strict=True):
+        for name, method in zip(CUBLAS_SIGNATURES, (_create, _set_stream, _multiply), strict=True):
             setattr(self, name, self._function(method, status))
 
     def _function(self, method: Any, status: int) -> Any:

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from autotune.cuda.cublaslt import Cublas
 from autotune.cuda.program import Program
 from autotune.families.plan import ArgumentType, Template
 from support.sample_records import H100
@@ -83,6 +84,10 @@ class FakeSession:
     index = 0
     stream = 0
     MemoryError = MemoryError
+
+    @property
+    def cublas(self) -> Cublas:
+        return Cublas.load()
 
     def allocate(self, size: int) -> Memory:
         return Memory(size)

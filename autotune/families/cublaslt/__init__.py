@@ -14,7 +14,6 @@ from typing import NoReturn
 from autotune.device import Device
 from autotune.errors import ConfigError
 from autotune.families.config import Config
-from autotune.families.cublaslt.description import fault as fault
 from autotune.families.family import Family, ParameterFunction, Rule, Values, parameter_from
 from autotune.families.plan import Algorithm, Alignment, LaunchPlan, LibraryCall
 from autotune.families.summation import Summation, unordered
@@ -43,6 +42,20 @@ class CublasLtParams:
     inner: int = parameter_from(_any, for_speed=True)
     cluster: int = parameter_from(_any, for_speed=True)
     workspace: int = parameter_from(_any, for_speed=True)
+
+
+def fault(problem: Problem) -> str | None:
+    """The part of a problem that the library cannot fuse or store; None if its heuristic may be
+    asked."""
+    if problem.activation not in (None, "relu", "gelu_tanh") or not problem.epilogue.elementwise:
+        return f"cuBLASLt fuses no {problem.epilogue}"
+    if problem.activation == "gelu_tanh" and problem.output_type == "f32":
+        return "cuBLASLt's GELU is not as accurate as fp32"
+    if problem.compute == "i8" and problem.output != "i32":
+        return "cuBLASLt gives products of int8 as int32 alone"
+    if problem.has_fp8_output:
+        return "an fp8 C is not asked of cuBLASLt"
+    return None
 
 
 def config_of(algorithm: Algorithm, workspace: int) -> Config:

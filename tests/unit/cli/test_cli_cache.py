@@ -22,7 +22,7 @@ from support.sample_cache import SMALL, TUNED, entries_of
 from support.sample_records import H100, SQUARE, entry, record
 from support.sample_user_kernels import kernel
 
-from autotune.cuda import compiler
+from autotune.cuda import compiler, cublaslt
 from autotune.device import find
 from autotune.families.config import Config
 from autotune.files import limits
@@ -238,7 +238,7 @@ def test_export_replaces_only_bundles(
 def test_submission_says_what_measured_it(
     store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(devices, "cublas_version", lambda: "13.1.0")
+    monkeypatch.setattr(cublaslt, "version", lambda: "13.1.0")
     saved = [store.save(record(problem=problem)) for problem in (SMALL, SQUARE)]
     ranges.save(store.root, TUNED)
     assert run("cache", "export", str(tmp_path / "card.xz"), "--submit") == 0

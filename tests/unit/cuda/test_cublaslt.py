@@ -3,19 +3,18 @@
 from __future__ import annotations
 
 import ctypes
-from ctypes import byref, c_int, c_size_t, c_uint32, c_uint64
+from ctypes import byref, c_float, c_int, c_size_t, c_uint32, c_uint64
 from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import pytest
 from numpy.typing import NDArray
-from support.fake_cublaslt import GAP, STREAM, built, operands_of
+from support.fake_cublaslt import GAP, STREAM, operands_of
 
 from autotune.cuda import cublaslt
-from autotune.cuda.cublaslt import CublasLt
+from autotune.cuda.cublaslt import CublasLt, LibraryProblem
 from autotune.errors import MissingError, RunnerError
-from autotune.families.cublaslt.description import LibraryProblem
 from autotune.families.plan import Algorithm, LibraryCall
 from autotune.problem import LAYOUTS, Problem
 
@@ -24,14 +23,8 @@ BEST = Algorithm(60, 70, 80, 90, 100, 110, 120, 130, 140)
 """The first algorithm of the fake's heuristic."""
 
 
-@pytest.fixture(scope="module")
-def fake_library(tmp_path_factory: pytest.TempPathFactory) -> str:
-    return built(tmp_path_factory.mktemp("cublaslt"))
-
-
 @pytest.fixture
-def library(fake_library: str, monkeypatch: pytest.MonkeyPatch) -> CublasLt:
-    monkeypatch.setattr(cublaslt, "library_path", lambda _: fake_library)
+def library(_fake_cublaslt: None) -> CublasLt:
     return CublasLt.load()
 
 
@@ -113,6 +106,19 @@ def test_alpha_and_beta_scale_the_product_and_c(library: CublasLt) -> None:
     run(library, operands, alpha=0.5, beta=-2.0)
     expected = 0.5 * product(operands) - 2 * before
     np.testing.assert_allclose(operands.c.matrix, expected, rtol=1e-5, atol=1e-5)
+
+
+def test_factors_live_until_the_call(library: CublasLt, monkeypatch: pytest.MonkeyPatch) -> None:
+    call, kept = library.call, list[c_float]()
+
+    def allocating(name: str, *arguments: Any) -> None:
+        kept.extend(c_float(np.nan) for _ in range(16))  # they take memory that is free
+        call(name, *arguments)
+
+    operands = operands_of(SHAPE)
+    monkeypatch.setattr(library, "call", allocating)
+    run(library, operands)
+    np.testing.assert_allclose(operands.c.matrix, product(operands), rtol=1e-5, atol=1e-6)
 
 
 @pytest.mark.parametrize("epilogue", ["bias", "relu", "bias_relu"])

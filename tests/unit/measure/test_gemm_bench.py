@@ -14,11 +14,11 @@ import numpy as np
 import pytest
 from support.paths import ROOT
 
+from autotune.cuda import cublaslt
 from autotune.errors import AutotuneError, MissingError, RunnerError
 from autotune.families.config import Config
 from autotune.families.plan import Algorithm, LaunchPlan, LibraryCall, Resources
 from autotune.measure import bench as module
-from autotune.measure import cublas
 from autotune.measure.bench import BASELINE, LEADER, WINNER, GemmBench
 from autotune.measure.measurement import Energy, Failure, Measurement
 from autotune.measure.objective import COLD, HOT, Objective
@@ -322,7 +322,7 @@ def test_wrong_baseline_is_a_failure(bench: GemmBench) -> None:
 def test_verified_baseline_states_the_library(
     bench: GemmBench, monkeypatch: pytest.MonkeyPatch, version: str, library: str
 ) -> None:
-    monkeypatch.setattr(cublas, "version", lambda: version)
+    monkeypatch.setattr(cublaslt, "version", lambda: version)
     ours = candidate("right")
     (outcome,), interleaved = bench.rematch([ours], with_baseline=True)
     compared = bench.compare([ours], ["test_gemm_bench:open_further"])
@@ -335,7 +335,7 @@ def test_verified_baseline_states_the_library(
 def test_refused_baseline_states_the_library(
     bench: GemmBench, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(cublas, "version", lambda: "13.1.0")
+    monkeypatch.setattr(cublaslt, "version", lambda: "13.1.0")
     bench._opener = lambda *_: Named("wrong")
     assert bench.baseline() == Failure("verify", "wrong result (cuBLAS 13.1.0)")
 

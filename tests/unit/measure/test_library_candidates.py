@@ -8,10 +8,9 @@ from typing import Any
 
 import numpy as np
 import pytest
-from support.fake_cublaslt import STREAM, built, operands_of
+from support.fake_cublaslt import STREAM, operands_of
 from support.sample_records import H100
 
-from autotune.cuda import cublaslt
 from autotune.cuda.cublaslt import CublasLt, Found
 from autotune.errors import MissingError, RunnerError
 from autotune.families import registry
@@ -109,9 +108,7 @@ def test_call_of_a_library_needs_no_compiler() -> None:
 
 
 @pytest.fixture
-def session(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> Any:
-    path = built(tmp_path_factory.mktemp("cublaslt"))
-    monkeypatch.setattr(cublaslt, "library_path", lambda _: path)
+def session(_fake_cublaslt: None) -> Any:
     made = object.__new__(BindingsSession)
     made.stream = STREAM
     return made

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import ctypes
 import sys
+from collections.abc import Callable
 from contextlib import nullcontext
 from dataclasses import replace
 from types import SimpleNamespace
@@ -14,18 +14,26 @@ import pytest
 from numpy.lib.stride_tricks import as_strided
 from numpy.typing import NDArray
 from support.fake_cublas import FakeCublas
-from support.fake_session import FakeSession
+from support.fake_cublaslt import STREAM, operands_of
+from support.fake_session import FakeSession, Memory
 from support.host_cases import numbers, stored
 from support.oracle_errors import error_unit, largest_error
 from support.oracle_products import product
 from support.served_precisions import SERVED
 
+from autotune.cuda.cublaslt import COMPUTE_32F, COMPUTE_32F_FAST_TF32, Cublas, CublasLt
 from autotune.errors import MissingError, RunnerError
 from autotune.measure import baseline
-from autotune.measure.baseline import OpenBaseline, PaddedRun, open_baseline
-from autotune.measure.cublas import COMPUTE_32F, COMPUTE_32F_FAST_TF32, Cublas, open_cublas, version
+from autotune.measure.baseline import (
+    OpenBaseline,
+    PaddedRun,
+    open_algorithms,
+    open_baseline,
+    open_cublas,
+)
 from autotune.measure.operands import GUARD, GuardedMatrix, Operands
 from autotune.measure.oracle import activated, library_tolerance, tolerance
+from autotune.measure.session import BindingsSession
 from autotune.problem import ELEMENT_TYPES, ELEMENTWISE, LAYOUTS, PRECISIONS, Problem
 
 Array = NDArray[Any]
@@ -292,6 +300,12 @@ def test_cublas_alone_keeps_to_rows_and_matrices_apart(cublas: FakeCublas) -> No
     assert len(cublas.computes) == 1
 
 
+@pytest.mark.usefixtures("cublas")
+def test_session_keeps_one_handle_of_cublas() -> None:
+    session = object.__new__(BindingsSession)
+    assert session.cublas is session.cublas
+
+
 @pytest.mark.parametrize("text", ["8x8x8:f16:nn:bias", "16x16x16:f8:nt", "8x8x8:f32:nn:relu"])
 def test_cublas_alone_leaves_other_problems(cublas: FakeCublas, text: str) -> None:
     session: Any = FakeSession()
@@ -316,19 +330,32 @@ def test_cublas_that_is_missing_or_refuses_is_replaced(monkeypatch: pytest.Monke
         assert baseline.open_quick_baseline(session, operands) is print
 
 
-def test_version_of_cublas_has_three_numbers(monkeypatch: pytest.MonkeyPatch) -> None:
-    def property(which: int, value: Any) -> int:
-        ctypes.cast(value, ctypes.POINTER(ctypes.c_int))[0] = (13, 1, 4)[which]
-        return 0
+# Algorithms of cuBLASLt as further baselines, with the fake library on host memory.
 
-    library = SimpleNamespace(cublasGetProperty=property)
-    monkeypatch.setattr("autotune.measure.cublas._library", lambda: library)
-    assert version() == "13.1.4"
+SMALL = Problem(5, 7, 3)
 
 
-def test_machine_without_cublas_has_no_version(monkeypatch: pytest.MonkeyPatch) -> None:
-    def missing() -> Any:
-        raise MissingError("no cuBLAS")
+@pytest.fixture
+def algorithms(_fake_cublaslt: None) -> Callable[[Any], list[tuple[str, Callable[[], None]]]]:
+    session: Any = SimpleNamespace(stream=STREAM, allocate=Memory, cublaslt=CublasLt.load())
+    return lambda operands: open_algorithms(session, operands)
 
-    monkeypatch.setattr("autotune.measure.cublas._library", missing)
-    assert version() == ""
+
+@pytest.mark.parametrize("which", [0, 1])
+def test_each_result_computes_the_gemm(algorithms: Callable[[Any], Any], which: int) -> None:
+    operands = operands_of(SMALL)
+    _, run = algorithms(operands)[which]
+    run()
+    expected = operands.a.matrix @ operands.b.matrix
+    np.testing.assert_allclose(operands.c.matrix, expected, rtol=1e-5, atol=1e-6)
+
+
+def test_results_are_ranked_without_unusable_ones(algorithms: Callable[[Any], Any]) -> None:
+    assert [name for name, _ in algorithms(operands_of(SMALL))] == ["cuBLASLt 1", "cuBLASLt 2"]
+
+
+@pytest.mark.parametrize("changed", [{"batch": 2}, {"epilogue": "relu"}])
+def test_batches_and_epilogues_have_no_algorithms(
+    algorithms: Callable[[Any], Any], changed: dict[str, Any]
+) -> None:
+    assert algorithms(operands_of(replace(SMALL, **changed))) == []

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from support.command_line import answer, run
 
-from autotune.measure import cublas, vendor_check
+from autotune.measure import baseline, vendor_check
 from autotune.measure.vendor_check import ODD, SUITE, check_vendor, default_problems
 from autotune.problem import PRECISIONS, Problem
 
@@ -78,7 +78,7 @@ def test_command_takes_the_suite_by_default(
     assert (data["cublas"], data["passed"]) == ("13.1.0", True)
     right, algorithm, unserved = data["checks"]
     assert (right["shape"], right["result"], right["error"]) == (str(EVEN), "verified", 0.5)
-    assert (algorithm["runs"], algorithm["result"]) == (cublas.ALGORITHMS, "verified")
+    assert (algorithm["runs"], algorithm["result"]) == (baseline.ALGORITHMS, "verified")
     assert unserved["why"] == "neither PyTorch nor cuBLAS computes it"
 
 

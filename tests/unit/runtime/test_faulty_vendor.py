@@ -12,10 +12,10 @@ from support.fake_frameworks import FakeTorch
 from support.runtime_case import NAIVE, Case
 from support.sample_records import H100, entry, record
 
+from autotune.cuda import cublaslt
 from autotune.errors import FrozenError
 from autotune.lookup.answer import Answer, How, without_faulty_vendor
 from autotune.lookup.lookup import lookup
-from autotune.measure import devices
 from autotune.problem import Problem
 from autotune.records import Record, Store
 from autotune.runtime.launcher import Driver
@@ -73,7 +73,7 @@ def test_untouched_shape_is_served_by_a_faulty_version() -> None:
 
 @pytest.fixture
 def installed(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(devices, "cublas_version", lambda: FAULTY)
+    monkeypatch.setattr(cublaslt, "version", lambda: FAULTY)
 
 
 def multiply(case: Case, torch: FakeTorch, problem: Problem = DEEP) -> list[str]:
@@ -119,7 +119,7 @@ def test_verified_vendor_serves_calls_like_the_verified_one(
 ) -> None:
     own = verified(FAULTY)
     store.save(replace(own, entries=(replace(own.best, config=NAIVE),)))
-    monkeypatch.setattr(devices, "cublas_version", lambda: FAULTY)
+    monkeypatch.setattr(cublaslt, "version", lambda: FAULTY)
     case.runtime._find = lambda problem, device, _: lookup(problem, device, store)
     matrices = case.matrix(5, columns)[:, :1032], case.matrix(1032, 7), case.matrix(5, 7)
     a, b, out = (torch.on("cuda:0", matrix) for matrix in matrices)
@@ -131,7 +131,7 @@ def test_verified_vendor_serves_calls_like_the_verified_one(
 def test_matmul_calls_a_mended_vendor(
     case: Case, torch: FakeTorch, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(devices, "cublas_version", lambda: MENDED)
+    monkeypatch.setattr(cublaslt, "version", lambda: MENDED)
     case.vendor = True
     assert multiply(case, torch) == ["mm", "mm"]
 
@@ -154,7 +154,7 @@ def test_frozen_process_refuses_a_faulty_vendor(monkeypatch: pytest.MonkeyPatch)
 def test_wrong_vendor_never_wins_and_is_never_called(
     case: Case, torch: FakeTorch, store: Store, monkeypatch: pytest.MonkeyPatch, wrong: bool
 ) -> None:
-    monkeypatch.setattr(devices, "cublas_version", lambda: FAULTY)
+    monkeypatch.setattr(cublaslt, "version", lambda: FAULTY)
     own = verified(FAULTY)
     own = replace(own, entries=(replace(own.best, config=NAIVE),))
     if wrong:

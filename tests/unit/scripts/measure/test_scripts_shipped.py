@@ -22,10 +22,10 @@ from typer import Typer
 from typer.testing import CliRunner, Result
 
 from autotune import settings
-from autotune.cuda import compiler
+from autotune.cuda import compiler, cublaslt
 from autotune.lookup.digest import RecordDigest
 from autotune.lookup.lookup import lookup
-from autotune.measure import devices, targets
+from autotune.measure import targets
 from autotune.measure.measurement import Measurement
 from autotune.measure.recording import Recording, path_of
 from autotune.problem import Problem
@@ -226,7 +226,7 @@ def stale(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setenv("AUTOTUNE_SHIPPED_DIR", str(folder))
     monkeypatch.setattr(targets, "resolve", lambda _: H100)
     monkeypatch.setattr(targets, "here", lambda: ORIGIN)
-    monkeypatch.setattr(devices, "cublas_version", lambda: "13.10.0")
+    monkeypatch.setattr(cublaslt, "version", lambda: "13.10.0")
     monkeypatch.setattr(compiler, "compile", lambda template, arch, cache: compiled(template, arch))  # noqa: ARG005
     return folder
 
@@ -277,7 +277,7 @@ def test_bundle_names_every_cublas_and_drops_stale_records(
     out = tmp_path / "new.jsonl.xz"
     out.write_bytes(bundle.dumps([record(source="0ld")]))
     for version, shape in (("13.1.0", "4096x4096"), ("13.10.0", "256x256")):
-        monkeypatch.setattr(devices, "cublas_version", lambda version=version: version)
+        monkeypatch.setattr(cublaslt, "version", lambda version=version: version)
         runner = FakeRunner(lambda _: Measurement(80.0))
         retime(runner, out, monkeypatch, "--only", shape, "--top", 1)
         assert len(runner.measured) == 1

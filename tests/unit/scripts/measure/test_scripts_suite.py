@@ -24,12 +24,13 @@ from support.sample_records import H100
 from typer import Typer
 from typer.testing import CliRunner, Result
 
+from autotune.cuda import cublaslt
 from autotune.errors import AutotuneError, ConfigError, RunnerError
 from autotune.families import registry
 from autotune.families.config import Config
-from autotune.measure import devices, recording, targets
+from autotune.measure import recording, targets
+from autotune.measure.baseline import ALGORITHMS
 from autotune.measure.bench import BASELINE
-from autotune.measure.cublas import ALGORITHMS
 from autotune.measure.measurement import Failure, Measurement
 from autotune.measure.recording import Recording
 from autotune.measure.runner import Candidate
@@ -159,9 +160,9 @@ def test_rows_beside_another_cublas_are_tuned_again(
 ) -> None:
     out = tmp_path / "out"
     run(out)
-    monkeypatch.setattr(devices, "cublas_version", lambda: "13.10.0")
+    monkeypatch.setattr(cublaslt, "version", lambda: "13.99.0")
     assert "0 of 1 shapes are there already" in run(out).output
-    assert json.loads((out / "suite-f32.json").read_text())["cublas"] == "13.10.0"
+    assert json.loads((out / "suite-f32.json").read_text())["cublas"] == "13.99.0"
 
 
 def test_no_shape_starts_after_the_time_limit(tmp_path: Path) -> None:
@@ -176,7 +177,7 @@ def test_records_of_a_run_can_be_shipped(tmp_path: Path, monkeypatch: pytest.Mon
     monkeypatch.setattr(suite, "compile", lambda template, arch, cache: compiled(template, arch))  # noqa: ARG005
     monkeypatch.setattr(targets, "resolve", lambda _: H100)
     monkeypatch.setattr(targets, "here", lambda: ORIGIN)
-    monkeypatch.setattr(devices, "cublas_version", lambda: "13.10.0")
+    monkeypatch.setattr(cublaslt, "version", lambda: "13.10.0")
     made = tmp_path / "made.jsonl.xz"
     assert run(tmp_path, "--devices", "0", "--records", made).exit_code == 0
     content = bundle.loads(made.read_bytes())
