@@ -49,24 +49,6 @@ def test_heuristic_gives_usable_algorithms_as_integers(library: CublasLt) -> Non
     ]
 
 
-def test_factors_live_until_the_library_reads_them(
-    library: CublasLt, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    operands, read = operands_of(SHAPE), []
-
-    def call(name: str, *words: Any) -> None:
-        assert name == "Matmul"
-        taken = [ctypes.c_float(9.0) for _ in range(1000)]  # would reuse memory that was freed
-        read.extend(ctypes.c_float.from_address(words[place]).value for place in (2, 7))
-        assert len(taken) == 1000
-
-    words = operands.values(2.5, 0.5)
-    bound = library.bind(LibraryCall(SHAPE, BEST), {**words, "workspace": 0})
-    monkeypatch.setattr(library, "call", call)
-    bound.enqueue({**words, "workspace": 0}, STREAM, 0)
-    assert read == [2.5, 0.5]
-
-
 def test_heuristic_of_an_unserved_problem_is_empty(library: CublasLt) -> None:
     assert library.heuristic(replace(SHAPE, compute="tf32")) != []
     values = {**operands_of(SHAPE).values(1.0, 0.0), "ldc": 1}
