@@ -7,7 +7,6 @@ import math
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from functools import partial
-from io import StringIO
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -17,25 +16,20 @@ from apart import Failed
 from compiled_models import (
     EAGER,
     MAX,
-    MODELS,
     PLAIN,
     RACED,
     TUNED,
     Program,
     Task,
-    built,
     conclusions,
     gain,
-    hidden_states,
-    kept,
     markdown,
     run_model,
     summary,
-    table,
 )
-from rich.console import Console
 from typer import Typer
 from typer.testing import CliRunner
+from zoo import LONGEST, MODELS, built, checksum, hidden_states
 
 import autotune
 
@@ -147,24 +141,17 @@ def test_summary_has_means_worst_cases_and_compile_seconds() -> None:
     assert lines[0].startswith("raced over plain: geomean 1.000, worst 0.800 (llama, 16 rows)")
 
 
-def test_table_has_a_line_for_each_variant_of_ours() -> None:
-    text = StringIO()
-    rows = [row(1, {**US, TUNED: 10.0}), row(16, {EAGER: 50.0, PLAIN: 20.0})]
-    Console(width=140, file=text).print(table(rows))
-    lines = text.getvalue().splitlines()[1:]
-    assert [line.split()[:2] for line in lines] == [["llama", "1"]] * 2 + [["llama", "16"]]
-    assert lines[0].split()[2:8] == ["50.0", "20.0", "0.5%", "raced", "1.250", "1.125"]
-    assert lines[1].split()[5:8] == ["tuned", "2.000", "1.800"]
-
-
 def test_documents_table_has_means_of_models_and_of_all() -> None:
-    rows = [row(1, US), row(16, {**US, RACED: 25.0}), {**row(1, US), "model": "vision"}]
+    first = row(1, {**US, TUNED: 10.0})
+    rows = [first, row(16, {**US, RACED: 25.0}), {**row(1, US), "model": "vision"}]
     head, _, *lines = markdown(rows)
     assert head.startswith("| over plain | 1 rows | 16 rows | over max-autotune | compile s |")
     assert lines == [
         "| llama, raced | 1.250 | 0.800 | 0.900 | 10 | 10 | 80 | 1.00 |",
         "| vision, raced | 1.250 |  | 1.125 | 5 | 5 | 40 | 1.00 |",
         "| all, raced | 1.250 | 0.800 | 0.969 | 15 | 15 | 120 | 1.00 |",
+        "| llama, tuned | 2.000 |  | 1.800 | 5 | 5 | 40 | 1.00 |",
+        "| all, tuned | 2.000 |  | 1.800 | 5 | 5 | 40 | 1.00 |",
     ]
 
 
@@ -200,14 +187,6 @@ def test_second_run_continues(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
     assert found == [(name, number) for name in ("llama", "vision") for number in (1, 16)]
     assert content["summary"][RACED]["over"][PLAIN]["geomean"] == pytest.approx(1.25)
     assert "raced over max-autotune: geomean 1.125" in result.output
-
-
-def test_file_of_other_settings_is_not_continued(tmp_path: Path) -> None:
-    out = tmp_path / "out.json"
-    assert kept(out, {"mode": "default"}) == []
-    out.write_text(json.dumps({"mode": "default", "rows": [row(1, US)]}))
-    assert len(kept(out, {"mode": "default"})) == 1
-    assert kept(out, {"mode": "reduce-overhead"}) == []
 
 
 @pytest.mark.parametrize(
@@ -313,7 +292,7 @@ def test_rows_are_tokens_of_sequences_that_are_not_too_long(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     torch = pytest.importorskip("torch")
-    monkeypatch.setitem(compiled_models.LONGEST, "llama", 8)
+    monkeypatch.setitem(LONGEST, "llama", 8)
     for field, value in TINY["llama"].items():
         monkeypatch.setitem(MODELS["llama"], field, value)
     shapes = [tuple(built(torch, "llama", rows, "cpu")[1]["input"].shape) for rows in (1, 8, 32)]
@@ -328,7 +307,7 @@ def test_wrong_program_is_refused(
     started: Callable[[str], Program], nudge: float, told: str, tmp_path: Path
 ) -> None:
     torch = pytest.importorskip("torch")
-    held = compiled_models.checksum(built(torch, "llama", 5, "cpu")[0]) + nudge
+    held = checksum(built(torch, "llama", 5, "cpu")[0]) + nudge
     torch.save(
         {"sum": held, "output": torch.full((1, 5, 64), torch.nan)}, tmp_path / "reference-5.pt"
     )
