@@ -16,12 +16,11 @@ from autotune.device import Device
 from autotune.errors import AutotuneError
 from autotune.lookup.answer import Answer
 from autotune.lookup.lookup import finder, recorded
-from autotune.measure.measurement import tied
 from autotune.measure.objective import time_objective
 from autotune.problem import Epilogue, Problem
 from autotune.records import Records, Store
 from autotune.report import cell, gain
-from autotune.report.layers import FASTER, TIE, UNKNOWN
+from autotune.report.layers import FASTER, NOT_TIMED, UNKNOWN, why_kept, why_too_little
 from autotune.settings import Policy
 from autotune.tuning.options import Search
 
@@ -132,18 +131,17 @@ class Chooser:
             answer = find(problem, self._device, self._records, self._objective)
         if answer is None:
             return ProductChoice(problem, why=UNKNOWN)
-        record, entry = answer.record, answer.entry
+        record, entry, estimate = answer.record, answer.entry, answer.objective.estimate
         if answer.how not in ("exact", "range") or record is None or entry is None:
             choice = ProductChoice(problem, answer.time_us, answer.vendor_us)
-            return self._outcome(choice, FASTER if answer.vendor else None)
-        if record.baseline is None:
-            return ProductChoice(problem, answer.time_us, why="cuBLAS was not timed")
-        objective = answer.objective
-        ours, cublas = map(objective.estimate, (entry.measurement, record.baseline))
-        if ours is None or cublas is None:
-            return ProductChoice(problem, answer.time_us, why="cuBLAS was not timed")
-        choice = ProductChoice(problem, ours.time_us, cublas.time_us)
-        return self._outcome(choice, TIE if tied(ours, cublas) else None)
+            why = FASTER if answer.vendor else why_too_little(choice.gain, self._min_gain)
+            return replace(choice, why=why)
+        ours = estimate(entry.measurement)
+        cublas = record.baseline and estimate(record.baseline)
+        if ours is None:
+            return ProductChoice(problem, answer.time_us, why=NOT_TIMED)
+        why = why_kept(record, ours, cublas, self._min_gain)
+        return ProductChoice(problem, ours.time_us, cublas.time_us if cublas else None, why)
 
     def _measured(self, problem: Problem) -> Answer | None:
         """The recorded answer; without one, that of the product without its bias, which costs a
@@ -155,12 +153,3 @@ class Chooser:
             if answer is not None and answer.record and answer.record.evidence == "measured":
                 return answer
         return None
-
-    def _outcome(self, choice: ProductChoice, why: str | None) -> ProductChoice:
-        if why is None and choice.gain is None:
-            why = UNKNOWN
-        if why is None and choice.gain is not None and choice.gain <= 0:
-            why = FASTER
-        if why is None and choice.gain is not None and choice.gain < self._min_gain:
-            why = f"gain below {self._min_gain:.0%}"
-        return replace(choice, why=why)

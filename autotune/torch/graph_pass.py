@@ -29,15 +29,13 @@ from autotune.runtime.frameworks import tf32_allowed
 from autotune.runtime.operands import CallOptions
 from autotune.settings import Policy
 from autotune.torch.choosing import Chooser, ProductChoice, choice_table
-from autotune.torch.fusing import GraphProduct, products
+from autotune.torch.fusing import GraphProduct, aten, products
 from autotune.torch.operator import described
 from autotune.torch.recording import problem_of_tensors, scaled_problem
 
 log = logging.getLogger("autotune")
 
 DEVICE = "cuda"
-
-VIEW = torch.ops.aten.view.default
 
 _MODULE_PASS: Any = getattr(custom_graph_pass, "CustomGraphModulePass", object)
 
@@ -93,16 +91,16 @@ class Inductor(custom_graph_pass.CustomGraphPass, _MODULE_PASS):  # type: ignore
         graph = code if isinstance(code, Graph) else code.graph
         choosers = self._choosers(_served(graph))
         # Read again: a product that is replaced may be an operand of a later one.
-        chosen = [_replaced(graph, posed, choosers[posed[0].gpu]) for posed in _served(graph)]
+        chosen = [_replaced(graph, each, choosers[each[0].gpu]) for each in _served(graph)]
         if chosen:
             self.rows += chosen
             log.info("%s", choice_table(chosen))
 
-    def _choosers(self, served: Iterable[tuple[Posed, ...]]) -> dict[int, Chooser]:
+    def _choosers(self, served: Iterable[tuple[Variant, ...]]) -> dict[int, Chooser]:
         """The chooser of each GPU, after its races."""
         problems: dict[int, list[Problem]] = {}
-        for posed in chain.from_iterable(served):
-            problems.setdefault(posed.gpu, []).append(posed.problem)
+        for variant in chain.from_iterable(served):
+            problems.setdefault(variant.gpu, []).append(variant.problem)
         choosers = {}
         for gpu, listed in problems.items():
             choosers[gpu] = Chooser(gpu, runtime.probe(gpu), self.policy, self.min_gain)
@@ -146,12 +144,12 @@ def _refusal() -> str | None:
 
 
 @dataclass(frozen=True)
-class Posed:
-    """A product of a graph, or one with what follows it, as a problem.
+class Variant:
+    """A product of a graph, alone or with nodes behind it, as a problem.
 
     Attributes:
         product: its nodes.
-        problem: the problem that it poses for the sizes with which the graph is compiled.
+        problem: the problem, of the sizes with which the graph is compiled.
         gpu: number of the GPU.
         any_m: whether its M is symbolic.
     """
@@ -162,18 +160,18 @@ class Posed:
     any_m: bool
 
 
-def _served(graph: Graph) -> Iterator[tuple[Posed, ...]]:
+def _served(graph: Graph) -> Iterator[tuple[Variant, ...]]:
     """The products of a graph that kernels take, each as the problems of its variants."""
     for variants in products(graph):
-        posed = tuple(filter(None, map(_as_problem, variants)))
-        if posed:
-            yield posed
+        served = tuple(filter(None, map(_as_problem, variants)))
+        if served:
+            yield served
 
 
-def _as_problem(product: GraphProduct) -> Posed | None:
+def _as_problem(product: GraphProduct) -> Variant | None:
     values = {name: node.meta["val"] for name, node in product.operands.items()}
-    gpu = _gpu(product.node.meta["val"].device)
-    if gpu is None:
+    device = product.node.meta["val"].device
+    if device.type != DEVICE:
         return None
     try:
         operands = {name: _example(value) for name, value in values.items()}
@@ -183,10 +181,10 @@ def _as_problem(product: GraphProduct) -> Posed | None:
         else:
             problem = problem_of_tensors(operands, CallOptions(**product.options))
         _check_readable(operands)
-    except (ArrayError, ProblemError, UsageError, _UnknownSizeError):
+    except (ArrayError, ProblemError, UsageError):
         return None  # no kernel takes it
     any_m = not isinstance(values["a"].shape[-2], int)
-    return None if problem is None else Posed(product, problem, gpu, any_m)
+    return None if problem is None else Variant(product, problem, device.index or 0, any_m)
 
 
 def _check_readable(operands: Mapping[str, Any]) -> None:
@@ -202,17 +200,12 @@ def _check_readable(operands: Mapping[str, Any]) -> None:
             raise ArrayError(f"{name} has strides {operand.stride()}; it has to be contiguous")
 
 
-def _gpu(device: Any) -> int | None:
-    """The number of a GPU; None for other devices."""
-    return device.index or 0 if device.type == DEVICE else None
-
-
-class _UnknownSizeError(Exception):
-    """A size depends on the data."""
-
-
 def _example(value: Any) -> Any:
-    """A tensor without memory, of the sizes with which the graph is compiled."""
+    """A tensor without memory, of the sizes with which the graph is compiled.
+
+    Raises:
+        ArrayError: for a size that depends on the data.
+    """
     sizes = [[_hint(size) for size in listed] for listed in (value.shape, value.stride())]
     return torch.empty_strided(*sizes, dtype=value.dtype, device="meta")
 
@@ -222,18 +215,18 @@ def _hint(size: Any) -> int:
         return size
     hint = size.node.hint
     if hint is None:
-        raise _UnknownSizeError
+        raise ArrayError(f"the size {size} depends on the data")
     return int(hint)
 
 
-def _replaced(graph: Graph, variants: tuple[Posed, ...], chooser: Chooser) -> ProductChoice:
+def _replaced(graph: Graph, variants: tuple[Variant, ...], chooser: Chooser) -> ProductChoice:
     """The choice for a product. It replaces the most fused variant that gains in the graph."""
-    choices = [chooser.choice(posed.problem, posed.any_m) for posed in variants]
-    for posed, choice in zip(variants, choices, strict=True):
+    for variant in variants:
+        choice = chooser.choice(variant.problem, variant.any_m)
         if choice.why is None:
-            _replace(graph, posed.product, chooser.launched)
-            return choice
-    return choices[-1]
+            _replace(graph, variant.product, chooser.launched)
+            break
+    return choice
 
 
 def _replace(graph: Graph, product: GraphProduct, launched: Mapping[str, bool]) -> None:
@@ -242,7 +235,9 @@ def _replace(graph: Graph, product: GraphProduct, launched: Mapping[str, bool]) 
     value = product.node.meta["val"]
     with graph.inserting_before(product.end):
         if product.view is not None and "residual" in named:
-            named["residual"] = _call(graph, VIEW, (named["residual"], [-1, *value.shape[1:]]), {})
+            named["residual"] = _call(
+                graph, aten.view.default, (named["residual"], [-1, *value.shape[1:]]), {}
+            )
         if value.dtype is torch.float32 and not product.scaled:
             named["compute"] = "tf32" if tf32_allowed(torch) else "f32"
         arguments = named.pop("a"), named.pop("b")

@@ -62,6 +62,13 @@ def test_record_decides(outcome: Any) -> None:
     assert chooser(min_gain=0.05).choice(SHAPE, False) == ProductChoice(SHAPE, ours, cublas, why)
 
 
+def test_wrong_cublas_is_replaced() -> None:
+    saved = replace(record(ENTRY, problem=SHAPE), baseline=None)
+    provenance = replace(saved.provenance, baseline_fault="cuBLAS 13.1.0 is wrong")
+    Store(settings.cache_dir()).save(replace(saved, provenance=provenance))
+    assert chooser().choice(SHAPE, False) == ProductChoice(SHAPE, ENTRY.measurement.time_us)
+
+
 def test_unknown_product_stays_without_a_vendor_time() -> None:
     choice = chooser().choice(SHAPE, False)
     assert choice.why in ("no record", "cuBLAS is faster")
