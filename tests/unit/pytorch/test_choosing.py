@@ -20,7 +20,7 @@ from autotune.families.config import Config  # noqa: E402
 from autotune.measure.measurement import Measurement  # noqa: E402
 from autotune.problem import Problem  # noqa: E402
 from autotune.records import Store  # noqa: E402
-from autotune.torch.choosing import Chooser, ProductChoice, choice_table  # noqa: E402
+from autotune.torch.graph_pass import Chooser, ProductChoice, choice_table  # noqa: E402
 from autotune.tuning.options import Search  # noqa: E402
 
 SHAPE = Problem(64, 128, 256)
