@@ -52,7 +52,7 @@ from zoo import MODELS, built, checksum, hidden_states, reference
 
 import autotune
 from autotune.files import write_whole
-from autotune.measure import targets
+from autotune.measure import devices, targets
 from autotune.report import cell
 
 EAGER, PLAIN, RACED, TUNED, MAX = "eager", "plain", "raced", "tuned", "max-autotune"
@@ -122,21 +122,17 @@ class Program:
             torch.compile(lambda x: x.sin() + 1)(torch.ones(64, device=self.device))
 
     def start(self) -> Row:
-        """Enters `inductor()`, tunes for it, and returns the GPU's name and seconds of tuning."""
-        torch, variant, tune_s = self.torch, self.task.variant, 0.0
+        """Enters `inductor()`, tunes for it, and returns the seconds of tuning."""
+        variant, tune_s = self.task.variant, 0.0
         if variant in OURS:
             import autotune.torch
 
-            inductor = getattr(autotune.torch, "inductor", None)
-            if inductor is None:
-                raise LookupError("this version has no autotune.torch.inductor")
             if variant == TUNED:
                 tune_s = self.tune()
             # By itself it races shapes without a record, and ranks by cold times.
             policy = autotune.Policy(cold=True) if variant == TUNED else None
-            self.open.enter_context(inductor(policy))
-        name = torch.cuda.get_device_name() if self.task.gpu else "CPU"
-        return {"device": name, "tune_s": tune_s}
+            self.open.enter_context(autotune.torch.inductor(policy))
+        return {"tune_s": tune_s}
 
     def tune(self) -> float:
         """Tunes the shapes of the model in all numbers of rows; returns the seconds."""
@@ -236,7 +232,11 @@ def main(
     skipped = {*(skip or ()), *(() if seconds else (TUNED,))}
     refuse_unknown(names, skipped, mode)
     variants = [variant for variant in VARIANTS if variant not in skipped]
+    gpus = index.split(",")
+    origin = of_this_machine(devices.probe(int(gpus[0])).name, commit)
     settings: Row = {
+        "device": origin["device"],
+        "cublas": origin["cublas"],
         "mode": mode,
         "seconds": seconds,
         "asked": variants,
@@ -249,21 +249,16 @@ def main(
     missing = {name: [m for m in numbers if (name, m) not in done] for name in names}
     out.parent.mkdir(parents=True, exist_ok=True)
 
-    def add(device: str, row: Row) -> None:
+    def add(row: Row) -> None:
         with lock:
             measured.append(row)
             measured.sort(key=lambda row: ([*MODELS].index(row["model"]), row["rows"]))
-            content = {
-                **of_this_machine(device, commit),
-                **settings,
-                "summary": summary(measured),
-                "rows": measured,
-            }
+            content = {**origin, **settings, "summary": summary(measured), "rows": measured}
             write_whole(out, (json.dumps(content, indent=1, allow_nan=False) + "\n").encode())
             SHOWN.print(line(row), markup=False)
 
     wanted = {name: some for name, some in missing.items() if some}
-    contest(wanted, {**settings, "limit": limit}, index.split(","), add)
+    contest(wanted, {**settings, "limit": limit}, gpus, add)
     SHOWN.print(*markdown(measured), sep="\n", markup=False)
     for text in conclusions(summary(measured)):
         SHOWN.print(text, markup=False)
@@ -294,7 +289,7 @@ def contest(
     missing: Mapping[str, Sequence[int]],
     settings: Row,
     gpus: Sequence[str],
-    add: Callable[[str, Row], None],
+    add: Callable[[Row], None],
 ) -> None:
     """Runs models for numbers of rows; each GPU takes the next model, with its share of cores.
 
@@ -302,7 +297,7 @@ def contest(
         missing: the numbers of rows of each model.
         settings: those of the file, and `limit`, the seconds after which no number of rows begins.
         gpus: their numbers.
-        add: takes the name of the GPU and a row.
+        add: takes a row.
     """
     until = perf_counter() + settings["limit"]
 
@@ -361,7 +356,7 @@ def apart(task: Task) -> Apart:
 def run_model(
     tasks: Sequence[Task],
     until: float,
-    add: Callable[[str, Row], None],
+    add: Callable[[Row], None],
     open_program: Callable[[Task], Any] = apart,
 ) -> None:
     """Runs the variants of a model for each of its numbers of rows that begins before `until`."""
@@ -380,8 +375,7 @@ def run_model(
                 break
             variants = interleaved(competing, started, number)
             row = {"model": name, "rows": number, "variants": variants}
-            device = next((answer["device"] for answer in started.values()), "")
-            add(device, {**row, "failures": dict(competing.failures)})
+            add({**row, "failures": dict(competing.failures)})
 
 
 def interleaved(competing: Field, started: Row, number: int) -> Row:
