@@ -10,6 +10,10 @@ reads recordings takes either.
 
 writes the device, the dates and the cuBLAS above each table of results in the documents, from the
 files that a comment behind the caption names: `*...* <!-- h100/suite-*.json -->`.
+
+    autotune check --vendor --json | python scripts/measure/results.py vendor vendor-check.json
+
+counts the results of cuBLAS and of cuBLASLt's algorithms in a file, which has every wrong one.
 """
 
 from __future__ import annotations
@@ -20,6 +24,7 @@ import re
 import shutil
 import statistics
 import subprocess
+import sys
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
@@ -454,6 +459,28 @@ def pack(folder: Annotated[Path, typer.Argument(help="Folder of recordings.")]) 
     print(f"{place}: {len(files)} recordings")
 
 
+def vendor(
+    out: Annotated[Path, typer.Argument(help="File of the results.")],
+    commit: Annotated[str, typer.Option(help="Commit; by default that of this checkout.")] = "",
+) -> None:
+    """Write a file of what `autotune check --vendor --json` found, read from standard input."""
+    found = json.load(sys.stdin)
+    checks = [(Problem.parse(check["shape"]), check) for check in found["checks"]]
+    kinds = Counter(
+        (problem.compute, check["runs"].partition(" ")[0], check["result"])
+        for problem, check in checks
+    )
+    names = "compute", "library", "result", "count"
+    content = {
+        **of_this_machine(found["device"], commit),
+        "cublas": found["cublas"],
+        "shapes": [*dict.fromkeys(problem.shape for problem, _ in checks)],
+        "counts": [dict(zip(names, (*kind, count), strict=True)) for kind, count in kinds.items()],
+        "wrong": [check for _, check in checks if check["result"] == "wrong"],
+    }
+    write_whole(out, (json.dumps(content, indent=1, allow_nan=False) + "\n").encode())
+
+
 ROOT = Path(__file__).resolve().parents[2]
 CAPTION = re.compile(r"^\*(?P<text>[^*]+)\.\* <!-- (?P<files>[^>]+) -->$", re.M)
 BY_HAND = "no file"
@@ -569,4 +596,5 @@ if __name__ == "__main__":
     app = typer.Typer(pretty_exceptions_enable=False)
     app.command()(pack)
     app.command()(captions)
+    app.command()(vendor)
     app()
