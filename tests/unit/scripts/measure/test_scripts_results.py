@@ -242,7 +242,7 @@ def test_caption_names_each_card_with_dates_and_cublas(
 DEEP = Problem(64, 64, 11528, "bf16")
 
 
-def test_file_of_the_vendor_counts_results_and_has_the_wrong_ones(
+def test_vendor_file_counts_results_and_has_wrong_ones(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     right = Passed(0.0, 1.0, 0.0, 9.0, "13.1.0")
