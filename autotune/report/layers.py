@@ -11,9 +11,9 @@ from rich.text import Text
 from autotune.device import Device
 from autotune.lookup.answer import Answer
 from autotune.lookup.lookup import recorded
-from autotune.measure.measurement import tied
+from autotune.measure.measurement import Timed, tied
 from autotune.problem import Epilogue, Problem
-from autotune.records import Records, Store
+from autotune.records import Record, Records, Store
 from autotune.records.ranges import Range
 from autotune.report import cell, gain
 from autotune.report.tables import FittedTable
@@ -23,6 +23,7 @@ LAYOUT = "nt"
 
 NOTE = "gain: cuBLAS's time over the tuned kernel's, less 1"
 FASTER, TIE, UNKNOWN = "cuBLAS is faster", "a tie", "no record"
+NOT_TIMED = "cuBLAS was not timed"
 
 
 @dataclass(frozen=True)
@@ -165,16 +166,27 @@ def _row(layer: Layer, m: int, answer: Answer | None, min_gain: float) -> Row:
     if record is None or entry is None or record.evidence != "measured":
         return Row(layer, m, why=UNKNOWN)
     ours, cublas = entry.measurement, record.baseline
+    why = why_kept(record, ours, cublas, min_gain)
+    return Row(layer, m, record.problem, ours.time_us, cublas.time_us if cublas else None, why=why)
+
+
+def why_kept(record: Record, ours: Timed, cublas: Timed | None, min_gain: float) -> str | None:
+    """Why a record leaves its problem to cuBLAS; None if the kernel gains enough, or cuBLAS was
+    wrong."""
     if cublas is None:
-        why = None if record.provenance.baseline_fault else "cuBLAS was not timed"
-        return Row(layer, m, record.problem, ours.time_us, why=why)  # a wrong cuBLAS is replaced
-    row = Row(layer, m, record.problem, ours.time_us, cublas.time_us)
+        return None if record.provenance.baseline_fault else NOT_TIMED
     if tied(ours, cublas):
-        return replace(row, why=TIE)
-    if cublas.time_us <= ours.time_us:
-        return replace(row, why=FASTER)
-    enough = row.gain is not None and row.gain >= min_gain
-    return replace(row, why=None if enough else f"gain below {min_gain:.0%}")
+        return TIE
+    return why_too_little(gain(cublas.time_us, ours.time_us), min_gain)
+
+
+def why_too_little(gain: float | None, min_gain: float) -> str | None:
+    """Why a gain over cuBLAS is too little; None if it is not."""
+    if gain is None:
+        return UNKNOWN
+    if gain <= 0:
+        return FASTER
+    return f"gain below {min_gain:.0%}" if gain < min_gain else None
 
 
 def layer_table(report: Report) -> RenderableType:

@@ -1,5 +1,5 @@
-"""The pass of `inductor` over graphs: it replaces the matrix products that gain by
-`autotune::chosen_mm`.
+"""The pass of `inductor` over graphs: it compares the tuned kernels of their matrix products with
+cuBLAS, and replaces the products that gain by `autotune::chosen_mm`.
 
 Importing this imports Inductor, which takes a second.
 """
@@ -7,8 +7,10 @@ Importing this imports Inductor, which takes a second.
 from __future__ import annotations
 
 import logging
+import warnings
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from hashlib import sha256
 from itertools import chain
 from typing import Any
@@ -20,24 +22,29 @@ from torch._inductor.codegen import common
 from torch.fx import Graph, Node
 
 from autotune import runtime, settings
-from autotune.errors import ArrayError, ProblemError, UsageError
-from autotune.lookup.lookup import state
-from autotune.problem import Problem
-from autotune.records import Store
+from autotune.api import shapes
+from autotune.api.shapes import Shapes
+from autotune.device import Device
+from autotune.errors import ArrayError, AutotuneError, ProblemError, UsageError
+from autotune.lookup.answer import Answer
+from autotune.lookup.lookup import finder, recorded, state
+from autotune.measure.objective import time_objective
+from autotune.problem import Epilogue, Problem
+from autotune.records import Records, Store
+from autotune.report import cell, gain
+from autotune.report.layers import FASTER, NOT_TIMED, UNKNOWN, why_kept, why_too_little
 from autotune.runtime.arrays import memory_of
 from autotune.runtime.frameworks import tf32_allowed
 from autotune.runtime.operands import CallOptions
 from autotune.settings import Policy
-from autotune.torch.choosing import Chooser, ProductChoice, choice_table
-from autotune.torch.fusing import GraphProduct, products
+from autotune.torch.fusing import GraphProduct, aten, products
 from autotune.torch.operator import described
 from autotune.torch.recording import problem_of_tensors, scaled_problem
+from autotune.tuning.options import Search
 
 log = logging.getLogger("autotune")
 
 DEVICE = "cuda"
-
-VIEW = torch.ops.aten.view.default
 
 _MODULE_PASS: Any = getattr(custom_graph_pass, "CustomGraphModulePass", object)
 
@@ -93,16 +100,16 @@ class Inductor(custom_graph_pass.CustomGraphPass, _MODULE_PASS):  # type: ignore
         graph = code if isinstance(code, Graph) else code.graph
         choosers = self._choosers(_served(graph))
         # Read again: a product that is replaced may be an operand of a later one.
-        chosen = [_replaced(graph, posed, choosers[posed[0].gpu]) for posed in _served(graph)]
+        chosen = [_replaced(graph, each, choosers[each[0].gpu]) for each in _served(graph)]
         if chosen:
             self.rows += chosen
             log.info("%s", choice_table(chosen))
 
-    def _choosers(self, served: Iterable[tuple[Posed, ...]]) -> dict[int, Chooser]:
+    def _choosers(self, served: Iterable[tuple[Variant, ...]]) -> dict[int, Chooser]:
         """The chooser of each GPU, after its races."""
         problems: dict[int, list[Problem]] = {}
-        for posed in chain.from_iterable(served):
-            problems.setdefault(posed.gpu, []).append(posed.problem)
+        for variant in chain.from_iterable(served):
+            problems.setdefault(variant.gpu, []).append(variant.problem)
         choosers = {}
         for gpu, listed in problems.items():
             choosers[gpu] = Chooser(gpu, runtime.probe(gpu), self.policy, self.min_gain)
@@ -146,12 +153,142 @@ def _refusal() -> str | None:
 
 
 @dataclass(frozen=True)
-class Posed:
-    """A product of a graph, or one with what follows it, as a problem.
+class ProductChoice:
+    """The choice for a product of a graph.
+
+    Attributes:
+        problem: the product, with what its kernel would compute behind it.
+        ours_us: microseconds of the tuned kernel, measured or expected; None if unknown.
+        cublas_us: those of cuBLAS.
+        why: why the product stays as it is; None if the tuned kernel replaces it.
+    """
+
+    problem: Problem
+    ours_us: float | None = None
+    cublas_us: float | None = None
+    why: str | None = None
+
+    @property
+    def gain(self) -> float | None:
+        """Gain of the tuned kernel over cuBLAS, 0.25 = 25 %."""
+        return gain(self.cublas_us, self.ours_us)
+
+    def __str__(self) -> str:
+        times = [cell(us, "{:.2f} us") or "-" for us in (self.ours_us, self.cublas_us)]
+        figures = f"{times[0]:>12} {times[1]:>12} {cell(self.gain, '{:+.1%}'):>8}"
+        return f"{self.problem!s:40} {figures}  {self.why or 'tuned kernel'}"
+
+
+def choice_table(choices: Iterable[ProductChoice]) -> str:
+    """The choices as lines, equal ones counted."""
+    head = f"{'':5} {'product':40} {'ours':>12} {'cuBLAS':>12} {'gain':>8}  runs"
+    counts = Counter(choices)
+    return "\n".join((head, *(f"{count:4}x {choice}" for choice, count in counts.items())))
+
+
+class Chooser:
+    """Compares tuned kernels with cuBLAS on a GPU.
+
+    Attributes:
+        launched: how the kernels are launched, by the arguments of the operators.
+
+    Args:
+        ordinal: number of the GPU.
+        device: the GPU.
+        policy: whether shapes without a record are raced, and whether cold times decide.
+        min_gain: the least gain over cuBLAS, 0.05 = 5 %.
+    """
+
+    def __init__(self, ordinal: int, device: Device, policy: Policy, min_gain: float) -> None:
+        self._ordinal, self._device = ordinal, device
+        self._policy, self._min_gain = policy, min_gain
+        dependent = policy.dependent and device.compute_capability >= (9, 0)
+        self.launched = {"cold": policy.cold, "dependent": dependent}
+        self._objective = time_objective(policy.cold)
+        self._records = Records(Store(settings.cache_dir()))
+        self._choices: dict[tuple[Problem, bool], ProductChoice] = {}
+
+    def race(self, problems: Iterable[Problem]) -> None:
+        """Races the problems without a record, if the policy and the process allow it; a warning
+        says why, if it cannot.
+
+        While the stream is captured nothing is raced: the GPU has to run other work for it.
+        """
+        if not self._policy.tune or settings.mode().frozen:
+            return
+        missing = Shapes(problems)
+        for problem in [*missing]:
+            answer = recorded(problem, self._device, self._records, self._objective)
+            if answer is not None and answer.enough(quick=True):
+                del missing[problem]
+        if not missing or torch.cuda.is_current_stream_capturing():
+            return
+        torch.cuda.synchronize(self._ordinal)  # what still runs would disturb the times
+        search = Search(effort="quick", objective=self._objective).limited()
+        try:
+            shapes.tune_shapes(missing, search, f"gpu:{self._ordinal}")
+        except AutotuneError as error:
+            warnings.warn(f"{len(missing)} products are not raced: {error}", stacklevel=2)
+        for problem in missing:
+            runtime.current().forget(problem)
+        self._records = Records(Store(settings.cache_dir()))
+
+    def choice(self, problem: Problem, any_m: bool) -> ProductChoice:
+        """The choice for a product; with `any_m` the kernel may gain at another recorded M."""
+        key = problem, any_m
+        if key not in self._choices:
+            self._choices[key] = self._chosen(problem, any_m)
+        return self._choices[key]
+
+    def _chosen(self, problem: Problem, any_m: bool) -> ProductChoice:
+        choice = self._compared(problem)
+        if choice.why is None or not any_m:
+            return choice
+        for record in self._records.records(self._device):
+            if replace(record.problem, m=problem.m) == problem:
+                further = self._compared(record.problem)
+                if further.why is None:
+                    return further
+        return choice
+
+    def _compared(self, problem: Problem) -> ProductChoice:
+        answer = self._measured(problem)
+        if answer is None:
+            find = finder(settings.mode())
+            answer = find(problem, self._device, self._records, self._objective)
+        if answer is None:
+            return ProductChoice(problem, why=UNKNOWN)
+        record, entry, estimate = answer.record, answer.entry, answer.objective.estimate
+        if answer.how not in ("exact", "range") or record is None or entry is None:
+            choice = ProductChoice(problem, answer.time_us, answer.vendor_us)
+            why = FASTER if answer.vendor else why_too_little(choice.gain, self._min_gain)
+            return replace(choice, why=why)
+        ours = estimate(entry.measurement)
+        cublas = record.baseline and estimate(record.baseline)
+        if ours is None:
+            return ProductChoice(problem, answer.time_us, why=NOT_TIMED)
+        why = why_kept(record, ours, cublas, self._min_gain)
+        return ProductChoice(problem, ours.time_us, cublas.time_us if cublas else None, why)
+
+    def _measured(self, problem: Problem) -> Answer | None:
+        """The recorded answer; without one, that of the product without its bias, which costs a
+        kernel next to nothing."""
+        epilogue = problem.epilogue
+        plain = Epilogue(activation=epilogue.activation, residual=epilogue.residual)
+        for asked in (problem, replace(problem, epilogue=plain)):
+            answer = recorded(asked, self._device, self._records, self._objective)
+            if answer is not None and answer.record and answer.record.evidence == "measured":
+                return answer
+        return None
+
+
+@dataclass(frozen=True)
+class Variant:
+    """A product of a graph, alone or with nodes behind it, as a problem.
 
     Attributes:
         product: its nodes.
-        problem: the problem that it poses for the sizes with which the graph is compiled.
+        problem: the problem, of the sizes with which the graph is compiled.
         gpu: number of the GPU.
         any_m: whether its M is symbolic.
     """
@@ -162,18 +299,18 @@ class Posed:
     any_m: bool
 
 
-def _served(graph: Graph) -> Iterator[tuple[Posed, ...]]:
+def _served(graph: Graph) -> Iterator[tuple[Variant, ...]]:
     """The products of a graph that kernels take, each as the problems of its variants."""
     for variants in products(graph):
-        posed = tuple(filter(None, map(_as_problem, variants)))
-        if posed:
-            yield posed
+        served = tuple(filter(None, map(_as_problem, variants)))
+        if served:
+            yield served
 
 
-def _as_problem(product: GraphProduct) -> Posed | None:
+def _as_problem(product: GraphProduct) -> Variant | None:
     values = {name: node.meta["val"] for name, node in product.operands.items()}
-    gpu = _gpu(product.node.meta["val"].device)
-    if gpu is None:
+    device = product.node.meta["val"].device
+    if device.type != DEVICE:
         return None
     try:
         operands = {name: _example(value) for name, value in values.items()}
@@ -183,10 +320,10 @@ def _as_problem(product: GraphProduct) -> Posed | None:
         else:
             problem = problem_of_tensors(operands, CallOptions(**product.options))
         _check_readable(operands)
-    except (ArrayError, ProblemError, UsageError, _UnknownSizeError):
+    except (ArrayError, ProblemError, UsageError):
         return None  # no kernel takes it
     any_m = not isinstance(values["a"].shape[-2], int)
-    return None if problem is None else Posed(product, problem, gpu, any_m)
+    return None if problem is None else Variant(product, problem, device.index or 0, any_m)
 
 
 def _check_readable(operands: Mapping[str, Any]) -> None:
@@ -202,17 +339,12 @@ def _check_readable(operands: Mapping[str, Any]) -> None:
             raise ArrayError(f"{name} has strides {operand.stride()}; it has to be contiguous")
 
 
-def _gpu(device: Any) -> int | None:
-    """The number of a GPU; None for other devices."""
-    return device.index or 0 if device.type == DEVICE else None
-
-
-class _UnknownSizeError(Exception):
-    """A size depends on the data."""
-
-
 def _example(value: Any) -> Any:
-    """A tensor without memory, of the sizes with which the graph is compiled."""
+    """A tensor without memory, of the sizes with which the graph is compiled.
+
+    Raises:
+        ArrayError: for a size that depends on the data.
+    """
     sizes = [[_hint(size) for size in listed] for listed in (value.shape, value.stride())]
     return torch.empty_strided(*sizes, dtype=value.dtype, device="meta")
 
@@ -222,18 +354,18 @@ def _hint(size: Any) -> int:
         return size
     hint = size.node.hint
     if hint is None:
-        raise _UnknownSizeError
+        raise ArrayError(f"the size {size} depends on the data")
     return int(hint)
 
 
-def _replaced(graph: Graph, variants: tuple[Posed, ...], chooser: Chooser) -> ProductChoice:
+def _replaced(graph: Graph, variants: tuple[Variant, ...], chooser: Chooser) -> ProductChoice:
     """The choice for a product. It replaces the most fused variant that gains in the graph."""
-    choices = [chooser.choice(posed.problem, posed.any_m) for posed in variants]
-    for posed, choice in zip(variants, choices, strict=True):
+    for variant in variants:
+        choice = chooser.choice(variant.problem, variant.any_m)
         if choice.why is None:
-            _replace(graph, posed.product, chooser.launched)
-            return choice
-    return choices[-1]
+            _replace(graph, variant.product, chooser.launched)
+            break
+    return choice
 
 
 def _replace(graph: Graph, product: GraphProduct, launched: Mapping[str, bool]) -> None:
@@ -242,7 +374,9 @@ def _replace(graph: Graph, product: GraphProduct, launched: Mapping[str, bool]) 
     value = product.node.meta["val"]
     with graph.inserting_before(product.end):
         if product.view is not None and "residual" in named:
-            named["residual"] = _call(graph, VIEW, (named["residual"], [-1, *value.shape[1:]]), {})
+            named["residual"] = _call(
+                graph, aten.view.default, (named["residual"], [-1, *value.shape[1:]]), {}
+            )
         if value.dtype is torch.float32 and not product.scaled:
             named["compute"] = "tf32" if tf32_allowed(torch) else "f32"
         arguments = named.pop("a"), named.pop("b")

@@ -1,4 +1,4 @@
-"""Objects in processes of their own, and what scripts time in several processes by turns."""
+"""Objects in processes of their own, GPUs that share work, and times that scripts take by turns."""
 
 from __future__ import annotations
 
@@ -6,14 +6,19 @@ import multiprocessing
 import os
 import statistics
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
-from typing import Any
+from queue import SimpleQueue
+from typing import Any, TypeVar
 
 ANSWER_S, CLOSED_S = 600.0, 5.0
 """Seconds in which a process must answer, and must end."""
 LINES = 3
 """Lines of an error that are kept: some compilers say in the third what is wrong."""
+
+T = TypeVar("T")
+R = TypeVar("R")
 
 
 def serve(
@@ -94,6 +99,30 @@ class Apart:
             self.process.kill()
             self.process.join()
         self.connection.close()
+
+
+def on_gpus(
+    gpus: Sequence[str], items: Iterable[T], run: Callable[[T, str, list[int]], R]
+) -> Iterator[R]:
+    """The result of `run(item, gpu, cores)` for each item, in order.
+
+    A free GPU takes the next item, with its share of the cores.
+    """
+    cores = sorted(os.sched_getaffinity(0))
+    each = max(1, len(cores) // len(gpus))
+    free: SimpleQueue[tuple[str, list[int]]] = SimpleQueue()
+    for place, gpu in enumerate(gpus):
+        free.put((gpu, cores[place * each : (place + 1) * each]))
+
+    def placed(item: T) -> R:
+        gpu, own = free.get()
+        try:
+            return run(item, gpu, own)
+        finally:
+            free.put((gpu, own))
+
+    with ThreadPoolExecutor(len(gpus)) as pool:
+        yield from pool.map(placed, items)
 
 
 def burst_us(torch: Any, run: Callable[[], object], calls: int, host_us: float) -> float:

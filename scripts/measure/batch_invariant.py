@@ -16,8 +16,8 @@ fp8 with scales of rows. Then these take turns, hot, as CUDA graphs:
 
 Each also multiplies the first rows of A, for 13 numbers of rows. `differing` counts those of the 13
 whose results have other bits than the same rows among all. A second run continues: layers that the
-file has for these kernel sources are skipped. Models take turns, so that any prefix has several.
-`--page` writes the table into `docs/results.md`.
+file has for this GPU, cuBLAS and these kernel sources are skipped. Models take turns, so that any
+prefix has several. `--page` writes the table into `docs/results.md`.
 """
 
 from __future__ import annotations
@@ -82,11 +82,12 @@ def main(
 ) -> None:
     """Prints ratios to the time of our batch-invariant kernels, and whose bits differ."""
     if page:
-        rows = json.loads(out.read_text(encoding="utf-8"))["rows"]
-        write_table(TITLE, out, markdown(rows))
+        write_table(TITLE, out, markdown)
         return
-    began, source = perf_counter(), targets.here().source
-    rows = rows_in(out, source)
+    began, origin = perf_counter(), of_this_machine(devices.probe(0).name, commit)
+    source = targets.here().source
+    made = {"source": source, "device": origin["device"], "cublas": origin["cublas"]}
+    rows = rows_in(out, made)
     done = {(row["compute"], *row["layer"]) for row in rows}
     by_turns = [layer for turn in zip_longest(*MODELS.values()) for layer in turn if layer]
     wanted = [(compute, *layer) for layer in by_turns[:layers] for compute in computes.split(",")]
@@ -100,12 +101,7 @@ def main(
             except (Failed, AutotuneError) as error:
                 typer.echo(f"{n}x{k} {compute}: {error}")
                 continue
-            content = {
-                **of_this_machine(devices.probe(0).name, commit),
-                "source": source,
-                "summary": summary(rows),
-                "rows": rows,
-            }
+            content = {**origin, "source": source, "summary": summary(rows), "rows": rows}
             write_whole(out, (json.dumps(content, indent=1) + "\n").encode())
             typer.echo(line(rows[-1]))
     typer.echo("\n".join(markdown(rows)))

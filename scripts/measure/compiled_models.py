@@ -4,11 +4,8 @@
     python scripts/measure/compiled_models.py docs/results/h100/compiled-models.json
     python scripts/measure/compiled_models.py OUT.json --models llama,vision --rows 16 --seconds 60
 
-The models have random weights in bf16, the layer sizes of well-known ones and few layers, but more
-bytes than L2 has: a Llama-shaped block written here, and a decoder (Qwen2.5 7B), an encoder (BERT
-large), a mixture of experts (Qwen3 30B-A3B), a vision model (ViT large) and a speech model (Whisper
-large v3) of `transformers`. They run without embeddings of words and without an output layer. Rows
-are the tokens of a call: one sequence, or several where real ones are shorter.
+The models are those of `zoo.py`. Rows are the tokens of a call: one sequence, or several where real
+ones are shorter.
 
     eager          the model as PyTorch runs it
     plain          torch.compile(model, mode="reduce-overhead")
@@ -25,39 +22,37 @@ kernel that waits. CUDA events around the burst give the time of the GPU without
 `wall_us` is that of a burst on an idle GPU, the host's part included. Both are medians.
 
 The error is that of the last hidden states, relative to the same weights in fp64 by Frobenius norm.
-Norms and softmaxes that a model computes in fp32 stay in fp32. `error ratio` divides by plain's.
+Norms and softmaxes that a model computes in fp32 stay in fp32.
+The table divides it by plain's.
 """
 
 from __future__ import annotations
 
-import copy
 import gc
 import json
 import math
-import os
 import statistics
 import tempfile
+from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence, Set
-from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack, suppress
+from contextlib import ExitStack
 from dataclasses import dataclass, field
 from functools import partial
 from importlib import metadata
 from pathlib import Path
-from queue import SimpleQueue
 from threading import Lock
 from time import perf_counter
 from typing import Annotated, Any
 
 import typer
-from apart import Apart, Failed, burst_us, median
-from results import geomean, of_this_machine, write_table
+from apart import Apart, Failed, burst_us, median, on_gpus
+from results import geomean, of_this_machine, rows_in, write_table
 from rich.console import Console
-from rich.table import Table
+from zoo import MODELS, built, checksum, hidden_states, reference
 
 import autotune
 from autotune.files import write_whole
-from autotune.measure import targets
+from autotune.measure import devices, targets
 from autotune.report import cell
 
 EAGER, PLAIN, RACED, TUNED, MAX = "eager", "plain", "raced", "tuned", "max-autotune"
@@ -65,65 +60,6 @@ VARIANTS = EAGER, PLAIN, RACED, TUNED, MAX
 OURS = RACED, TUNED
 MODES = {"reduce-overhead": "max-autotune", "default": "max-autotune-no-cudagraphs"}
 """Modes of `torch.compile`, and the mode of max-autotune that captures as they do."""
-
-LLAMA = {"hidden": 4096, "intermediate": 14336, "heads": 32, "kv_heads": 8, "layers": 2}
-MODELS: dict[str, dict[str, Any]] = {
-    "llama": LLAMA,
-    "decoder": {
-        "model_type": "qwen2",
-        "hidden_size": 3584,
-        "intermediate_size": 18944,
-        "num_hidden_layers": 2,
-        "num_attention_heads": 28,
-        "num_key_value_heads": 4,
-        "use_cache": False,
-    },
-    "encoder": {
-        "model_type": "bert",
-        "hidden_size": 1024,
-        "intermediate_size": 4096,
-        "num_hidden_layers": 6,
-        "num_attention_heads": 16,
-        "max_position_embeddings": 4096,
-    },
-    "experts": {
-        "model_type": "qwen3_moe",
-        "hidden_size": 2048,
-        "moe_intermediate_size": 768,
-        "num_hidden_layers": 2,
-        "num_attention_heads": 32,
-        "num_key_value_heads": 4,
-        "head_dim": 128,
-        "num_experts": 128,
-        "num_experts_per_tok": 8,
-        "norm_topk_prob": True,
-        "use_cache": False,
-    },
-    "vision": {
-        "model_type": "vit",
-        "hidden_size": 1024,
-        "intermediate_size": 4096,
-        "num_hidden_layers": 6,
-        "num_attention_heads": 16,
-        "patch_size": 16,
-    },
-    "speech": {
-        "model_type": "whisper",
-        "d_model": 1280,
-        "encoder_layers": 2,
-        "decoder_layers": 2,
-        "encoder_attention_heads": 20,
-        "decoder_attention_heads": 20,
-        "encoder_ffn_dim": 5120,
-        "decoder_ffn_dim": 5120,
-        "num_mel_bins": 128,
-        "use_cache": False,
-    },
-}
-"""Sizes of the Llama-shaped block, and configurations of `transformers`, else at defaults."""
-
-LONGEST = {"encoder": 512, "vision": 256, "speech": 512}
-"""Tokens of a sequence at most; more rows are several sequences."""
 
 ROWS = (1, 16, 128, 2048)
 ALL_ROWS = ",".join(map(str, ROWS))
@@ -135,98 +71,6 @@ TITLE = "compiled models"
 
 SHOWN = Console(width=120, soft_wrap=True)
 Row = dict[str, Any]
-
-
-def llama(torch: Any, sizes: Mapping[str, int]) -> Any:
-    """Blocks of Llama's shape: RMS norms, rotary embeddings, grouped causal attention, SwiGLU."""
-    nn, functional = torch.nn, torch.nn.functional
-    hidden, heads, kv_heads = sizes["hidden"], sizes["heads"], sizes["kv_heads"]
-    width = hidden // heads
-
-    def rotated(x: Any) -> Any:
-        rows = torch.arange(x.shape[-2], device=x.device)
-        powers = torch.arange(0, width, 2, device=x.device) / width
-        angles = torch.outer(rows, 5e5**-powers).repeat(1, 2)
-        low, high = x.chunk(2, -1)
-        turned = torch.cat((-high, low), -1)
-        return x * angles.cos().to(x.dtype) + turned * angles.sin().to(x.dtype)
-
-    class Block(nn.Module):  # type: ignore[misc, name-defined]
-        def __init__(self) -> None:
-            super().__init__()
-            self.norms = nn.ModuleList([nn.RMSNorm(hidden, eps=1e-5) for _ in range(2)])
-            self.q, self.out = (nn.Linear(hidden, hidden, bias=False) for _ in range(2))
-            self.k, self.v = (nn.Linear(hidden, kv_heads * width, bias=False) for _ in range(2))
-            self.gate, self.up = (
-                nn.Linear(hidden, sizes["intermediate"], bias=False) for _ in range(2)
-            )
-            self.down = nn.Linear(sizes["intermediate"], hidden, bias=False)
-
-        def forward(self, x: Any) -> Any:
-            normed = self.norms[0](x)
-            q, k, v = (
-                layer(normed).unflatten(-1, (-1, width)).transpose(1, 2)
-                for layer in (self.q, self.k, self.v)
-            )
-            attended = functional.scaled_dot_product_attention(
-                rotated(q), rotated(k), v, is_causal=True, enable_gqa=True
-            )
-            x = x + self.out(attended.transpose(1, 2).flatten(2))
-            normed = self.norms[1](x)
-            return x + self.down(functional.silu(self.gate(normed)) * self.up(normed))
-
-    return nn.Sequential(*(Block() for _ in range(sizes["layers"])))
-
-
-def built(torch: Any, name: str, rows: int, device: str) -> tuple[Any, Row]:
-    """A model in bf16 and its inputs; the same on each call with the same arguments.
-
-    The rows are tokens of sequences of equal length. A vision model has at least two tokens, those
-    of the class and of a patch.
-    """
-    torch.manual_seed(0)
-    sizes = dict(MODELS[name])
-    batch = -(-rows // LONGEST.get(name, rows))
-    length = rows // batch
-    shapes: dict[str, tuple[int, ...]]
-    with torch.device(device):
-        if name == "llama":
-            model = llama(torch, sizes).to(torch.bfloat16)
-            shapes = {"input": (batch, length, sizes["hidden"])}
-        else:
-            kind = sizes.pop("model_type")
-            if kind == "vit":
-                patch, width = sizes["patch_size"], sizes["patch_size"] * max(1, length - 1)
-                sizes["image_size"] = [patch, width]
-                shapes = {"pixel_values": (batch, 3, patch, width)}
-            elif kind == "whisper":
-                sizes |= {"max_source_positions": length, "max_target_positions": length}
-                shapes = {
-                    "input_features": (batch, sizes["num_mel_bins"], 2 * length),
-                    "decoder_inputs_embeds": (batch, length, sizes["d_model"]),
-                }
-            else:
-                shapes = {"inputs_embeds": (batch, length, sizes["hidden_size"])}
-            from transformers import AutoConfig, AutoModel
-
-            config = AutoConfig.for_model(kind, **sizes)
-            model = AutoModel.from_config(config, dtype=torch.bfloat16).to(device)
-        inputs = {key: torch.randn(*shape).to(torch.bfloat16) for key, shape in shapes.items()}
-    return model.requires_grad_(False).eval(), inputs
-
-
-def hidden_states(output: Any) -> Any:
-    """The last hidden states of what a model returned."""
-    return getattr(output, "last_hidden_state", output)
-
-
-def reference(model: Any, inputs: Row) -> Any:
-    """The last hidden states of a model in fp64."""
-    exact = copy.deepcopy(model).double()
-    if hasattr(exact, "set_experts_implementation"):
-        with suppress(ValueError):  # models without experts
-            exact.set_experts_implementation("eager")  # the others have no fp64
-    return hidden_states(exact(**{name: value.double() for name, value in inputs.items()})).cpu()
 
 
 @dataclass(frozen=True)
@@ -278,21 +122,17 @@ class Program:
             torch.compile(lambda x: x.sin() + 1)(torch.ones(64, device=self.device))
 
     def start(self) -> Row:
-        """Enters `inductor()`, tunes for it, and returns the GPU's name and seconds of tuning."""
-        torch, variant, tune_s = self.torch, self.task.variant, 0.0
+        """Enters `inductor()`, tunes for it, and returns the seconds of tuning."""
+        variant, tune_s = self.task.variant, 0.0
         if variant in OURS:
             import autotune.torch
 
-            inductor = getattr(autotune.torch, "inductor", None)
-            if inductor is None:
-                raise LookupError("this version has no autotune.torch.inductor")
             if variant == TUNED:
                 tune_s = self.tune()
             # By itself it races shapes without a record, and ranks by cold times.
             policy = autotune.Policy(cold=True) if variant == TUNED else None
-            self.open.enter_context(inductor(policy))
-        name = torch.cuda.get_device_name() if self.task.gpu else "CPU"
-        return {"device": name, "tune_s": tune_s}
+            self.open.enter_context(autotune.torch.inductor(policy))
+        return {"tune_s": tune_s}
 
     def tune(self) -> float:
         """Tunes the shapes of the model in all numbers of rows; returns the seconds."""
@@ -364,11 +204,6 @@ class Program:
             self.torch.cuda.empty_cache()
 
 
-def checksum(model: Any) -> float:
-    """A number that tells two models with different weights apart."""
-    return sum(float(weight.double().abs().sum()) for weight in model.parameters())
-
-
 def main(
     out: Annotated[Path, typer.Argument(help="JSON file for the figures.")],
     models: Annotated[str, typer.Option(help="Models, separated by commas.")] = ",".join(MODELS),
@@ -391,41 +226,40 @@ def main(
 ) -> None:
     """Prints the times of each model and number of rows, and geometric means."""
     if page:
-        write_table(TITLE, out, markdown(json.loads(out.read_text(encoding="utf-8"))["rows"]))
+        write_table(TITLE, out, markdown)
         return
     names = models.split(",")
     skipped = {*(skip or ()), *(() if seconds else (TUNED,))}
     refuse_unknown(names, skipped, mode)
     variants = [variant for variant in VARIANTS if variant not in skipped]
+    gpus = index.split(",")
+    origin = of_this_machine(devices.probe(int(gpus[0])).name, commit)
     settings: Row = {
+        "device": origin["device"],
+        "cublas": origin["cublas"],
         "mode": mode,
         "seconds": seconds,
         "asked": variants,
         "source": targets.here().source,
         "versions": {name: version(name) for name in ("torch", "triton", "transformers")},
     }
-    measured, lock = kept(out, settings), Lock()
+    measured, lock = rows_in(out, settings), Lock()
     done = {(row["model"], row["rows"]) for row in measured}
     numbers = sorted({int(number) for number in rows.split(",")})
     missing = {name: [m for m in numbers if (name, m) not in done] for name in names}
     out.parent.mkdir(parents=True, exist_ok=True)
 
-    def add(device: str, row: Row) -> None:
+    def add(row: Row) -> None:
         with lock:
             measured.append(row)
             measured.sort(key=lambda row: ([*MODELS].index(row["model"]), row["rows"]))
-            content = {
-                **of_this_machine(device, commit),
-                **settings,
-                "summary": summary(measured),
-                "rows": measured,
-            }
+            content = {**origin, **settings, "summary": summary(measured), "rows": measured}
             write_whole(out, (json.dumps(content, indent=1, allow_nan=False) + "\n").encode())
             SHOWN.print(line(row), markup=False)
 
     wanted = {name: some for name, some in missing.items() if some}
-    contest(wanted, {**settings, "limit": limit}, index.split(","), add)
-    SHOWN.print(table(measured))
+    contest(wanted, {**settings, "limit": limit}, gpus, add)
+    SHOWN.print(*markdown(measured), sep="\n", markup=False)
     for text in conclusions(summary(measured)):
         SHOWN.print(text, markup=False)
 
@@ -451,20 +285,11 @@ def version(name: str) -> str:
         return ""
 
 
-def kept(path: Path, settings: Row) -> list[Row]:
-    """The rows of a file, if it was made with these settings."""
-    if not path.exists():
-        return []
-    content = json.loads(path.read_text(encoding="utf-8"))
-    same = all(content.get(name) == value for name, value in settings.items())
-    return [*content["rows"]] if same else []
-
-
 def contest(
     missing: Mapping[str, Sequence[int]],
     settings: Row,
     gpus: Sequence[str],
-    add: Callable[[str, Row], None],
+    add: Callable[[Row], None],
 ) -> None:
     """Runs models for numbers of rows; each GPU takes the next model, with its share of cores.
 
@@ -472,27 +297,17 @@ def contest(
         missing: the numbers of rows of each model.
         settings: those of the file, and `limit`, the seconds after which no number of rows begins.
         gpus: their numbers.
-        add: takes the name of the GPU and a row.
+        add: takes a row.
     """
-    cores, until = sorted(os.sched_getaffinity(0)), perf_counter() + settings["limit"]
-    each = max(1, len(cores) // len(gpus))
-    free: SimpleQueue[tuple[str, list[int]]] = SimpleQueue()
-    for place, gpu in enumerate(gpus):
-        free.put((gpu, cores[place * each : (place + 1) * each]))
+    until = perf_counter() + settings["limit"]
 
-    def run(name: str) -> None:
-        gpu, own = free.get()
-        try:
-            with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as folder:
-                place = Path(folder), settings["mode"], settings["seconds"], missing[name], gpu, own
-                tasks = [Task(name, variant, *place) for variant in settings["asked"]]
-                run_model(tasks, until, add)
-        finally:
-            free.put((gpu, own))
+    def run(name: str, gpu: str, cores: list[int]) -> None:
+        with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as folder:
+            place = Path(folder), settings["mode"], settings["seconds"], missing[name], gpu, cores
+            tasks = [Task(name, variant, *place) for variant in settings["asked"]]
+            run_model(tasks, until, add)
 
-    with ThreadPoolExecutor(len(gpus)) as pool:
-        for _ in pool.map(run, missing):
-            pass
+    deque(on_gpus(gpus, missing, run), maxlen=0)
 
 
 @dataclass
@@ -541,7 +356,7 @@ def apart(task: Task) -> Apart:
 def run_model(
     tasks: Sequence[Task],
     until: float,
-    add: Callable[[str, Row], None],
+    add: Callable[[Row], None],
     open_program: Callable[[Task], Any] = apart,
 ) -> None:
     """Runs the variants of a model for each of its numbers of rows that begins before `until`."""
@@ -560,8 +375,7 @@ def run_model(
                 break
             variants = interleaved(competing, started, number)
             row = {"model": name, "rows": number, "variants": variants}
-            device = next((answer["device"] for answer in started.values()), "")
-            add(device, {**row, "failures": dict(competing.failures)})
+            add({**row, "failures": dict(competing.failures)})
 
 
 def interleaved(competing: Field, started: Row, number: int) -> Row:
@@ -691,45 +505,6 @@ def markdown(rows: Sequence[Row]) -> Iterator[str]:
                 f"{found['largest_error_ratio']:.2f}",
             )
             yield f"| {name}, {variant} | {' | '.join(cells)} |"
-
-
-def table(rows: Sequence[Row]) -> Table:
-    """A line for each row and variant of ours."""
-    shown = Table(box=None, padding=(0, 2, 0, 0), header_style="dim")
-    for name in ("model", "rows", "eager us", "plain us", "spread", "ours"):
-        shown.add_column(name, justify="left" if name in ("model", "ours") else "right")
-    for name in (
-        "over plain",
-        "over max",
-        "error ratio",
-        "compile s",
-        "plain s",
-        "max s",
-        "tune s",
-    ):
-        shown.add_column(name, justify="right")
-    for row in rows:
-        found = row["variants"]
-        if PLAIN not in found:
-            continue
-        plain = found[PLAIN]
-        for variant in [name for name in OURS if name in found] or [""]:
-            own, best = found.get(variant), found.get(MAX)
-            shown.add_row(
-                row["model"],
-                str(row["rows"]),
-                f"{found[EAGER]['us']:.1f}" if EAGER in found else "-",
-                f"{plain['us']:.1f}",
-                f"{plain['spread_us'] / plain['us']:.1%}",
-                variant,
-                *(cell(gain(row, variant, base), "{:.3f}") for base in (PLAIN, MAX)),
-                cell(own and own["error"] / plain["error"], "{:.2f}"),
-                cell(own and own["compile_s"], "{:.1f}"),
-                cell(plain["compile_s"], "{:.1f}"),
-                cell(best and best["compile_s"], "{:.1f}"),
-                cell((own and own["tune_s"]) or None, "{:.0f}"),
-            )
-    return shown
 
 
 if __name__ == "__main__":

@@ -35,7 +35,6 @@ from functools import partial
 from itertools import product
 from math import ceil, prod
 from pathlib import Path
-from queue import SimpleQueue
 from statistics import median
 from time import monotonic, time
 from typing import Annotated, Any
@@ -50,6 +49,7 @@ sys.path.append(str(Path(__file__).resolve().parents[2] / "examples" / "kernels"
 
 import replay
 import results
+from apart import on_gpus
 from cases import CASES, Case, evaluated
 from references import Array
 
@@ -104,7 +104,7 @@ def main(
         "gpus": len(gpus),
         "cores": len(os.sched_getaffinity(0)),
     }
-    rows = {row["case"]: row for row in kept(out, settings)}
+    rows = {row["case"]: row for row in results.rows_in(out, settings)}
     out.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as folder:
         for row in contest(names, settings, gpus, Path(folder)):
@@ -114,15 +114,6 @@ def main(
     SHOWN.print(table(content))
     for tuner in TUNERS:
         SHOWN.print(f"{tuner}: {totals(content['summary'][tuner])}")
-
-
-def kept(path: Path, settings: Row) -> list[Row]:
-    """The rows of a file of results, if it was made with these settings."""
-    if not path.exists():
-        return []
-    content = json.loads(path.read_text(encoding="utf-8"))
-    same = all(content.get(name) == value for name, value in settings.items())
-    return [*content["rows"]] if same else []
 
 
 def contents(settings: Row, rows: Sequence[Row]) -> Row:
@@ -139,32 +130,24 @@ def contest(
 ) -> Iterator[Row]:
     """A row for each kernel; each GPU takes the next kernel with its share of the cores."""
     cores = sorted(os.sched_getaffinity(0))
-    each = max(1, len(cores) // len(gpus))
-    free: SimpleQueue[tuple[str, list[int]]] = SimpleQueue()
-    for place, gpu in enumerate(gpus):
-        free.put((gpu, cores[place * each : (place + 1) * each]))
 
     def prepared(name: str) -> Row:
         (folder / name).mkdir()
         task = {"case": name, "folder": str(folder / name), "job": "prepare"}
         return apart(task, limit=4 * PREPARED_S, place=("", cores))
 
-    def contested(name: str, made: Row) -> Row:
+    def contested(item: tuple[str, Row], gpu: str, own: list[int]) -> Row:
+        name, made = item
         row: Row = {"case": name, "configs": len(CASES[name].legal()), "runs": []}
         if "broken" in made:
             return row | made
-        place = free.get()
-        try:
-            options = {name: settings[name] for name in ("seconds", "answer", "strategy")}
-            task = {"case": name, "folder": str(folder / name), **options}
-            return row | compared(task, range(settings["seeds"]), partial(apart, place=place))
-        finally:
-            free.put(place)
+        options = {name: settings[name] for name in ("seconds", "answer", "strategy")}
+        task = {"case": name, "folder": str(folder / name), **options}
+        return row | compared(task, range(settings["seeds"]), partial(apart, place=(gpu, own)))
 
     with ThreadPoolExecutor(max(1, len(cores) // 2)) as pool:
         made = [*pool.map(prepared, names)]
-    with ThreadPoolExecutor(len(gpus)) as pool:
-        yield from pool.map(contested, names, made)
+    yield from on_gpus(gpus, zip(names, made, strict=True), contested)
 
 
 def compared(task: Row, seeds: Sequence[int], run: Callable[..., Row]) -> Row:

@@ -10,6 +10,10 @@ reads recordings takes either.
 
 writes the device, the dates and the cuBLAS above each table of results in the documents, from the
 files that a comment behind the caption names: `*...* <!-- h100/suite-*.json -->`.
+
+    autotune check --vendor --json | python scripts/measure/results.py vendor vendor-check.json
+
+counts the results of cuBLAS and of cuBLASLt's algorithms in a file, which has every wrong one.
 """
 
 from __future__ import annotations
@@ -20,8 +24,9 @@ import re
 import shutil
 import statistics
 import subprocess
+import sys
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from datetime import datetime, timezone
 from io import BytesIO
@@ -391,12 +396,13 @@ def of_this_machine(device: str, commit: str = "") -> dict[str, str]:
     )
 
 
-def rows_in(path: Path, source: str) -> list[dict[str, Any]]:
-    """The rows of a result file, if it was made with these kernel sources."""
+def rows_in(path: Path, settings: Mapping[str, Any]) -> list[Row]:
+    """The rows of a result file, if it was made with these settings."""
     if not path.exists():
         return []
     content = json.loads(path.read_text(encoding="utf-8"))
-    return content["rows"] if content["source"] == source else []
+    same = all(content.get(name) == value for name, value in settings.items())
+    return [*content["rows"]] if same else []
 
 
 def of_recordings(recordings: Sequence[Recording], commit: str = "") -> dict[str, str]:
@@ -452,6 +458,28 @@ def pack(folder: Annotated[Path, typer.Argument(help="Folder of recordings.")]) 
     write_whole(place, packed.getvalue())
     shutil.rmtree(folder)
     print(f"{place}: {len(files)} recordings")
+
+
+def vendor(
+    out: Annotated[Path, typer.Argument(help="File of the results.")],
+    commit: Annotated[str, typer.Option(help="Commit; by default that of this checkout.")] = "",
+) -> None:
+    """Write a file of what `autotune check --vendor --json` found, read from standard input."""
+    found = json.load(sys.stdin)
+    checks = [(Problem.parse(check["shape"]), check) for check in found["checks"]]
+    kinds = Counter(
+        (problem.compute, check["runs"].partition(" ")[0], check["result"])
+        for problem, check in checks
+    )
+    names = "compute", "library", "result", "count"
+    content = {
+        **of_this_machine(found["device"], commit),
+        "cublas": found["cublas"],
+        "shapes": [*dict.fromkeys(problem.shape for problem, _ in checks)],
+        "counts": [dict(zip(names, (*kind, count), strict=True)) for kind, count in kinds.items()],
+        "wrong": [check for _, check in checks if check["result"] == "wrong"],
+    }
+    write_whole(out, (json.dumps(content, indent=1, allow_nan=False) + "\n").encode())
 
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -518,7 +546,7 @@ def geomean(ratios: Sequence[float]) -> float:
     return math.exp(sum(math.log(max(ratio, 0.01)) for ratio in ratios) / len(ratios))
 
 
-PAGE = Path(__file__).resolve().parents[2] / "docs" / "results.md"
+PAGE = ROOT / "docs" / "results.md"
 """The page of the tables that are made from result files."""
 
 
@@ -544,10 +572,21 @@ def with_table(text: str, title: str, file: str, lines: Iterable[str]) -> str:
     return re.sub(_place(title), lambda _: placed, text)
 
 
-def write_table(title: str, path: Path, lines: Iterable[str]) -> None:
-    """Writes a table of a result file, which lies below the page, into the page."""
-    file = path.resolve().relative_to(PAGE.parent).as_posix()
-    write_whole(PAGE, with_table(PAGE.read_text("utf-8"), title, file, lines).encode())
+def measured_page(
+    text: str, title: str, path: Path, markdown: Callable[[Sequence[Row]], Iterable[str]]
+) -> str:
+    """A page with the caption and the table of a result file below `docs/results`."""
+    path = path.resolve()
+    name = path.relative_to(PAGE.parent / "results").as_posix()
+    rows = json.loads(path.read_text("utf-8"))["rows"]
+    lines = f"*{caption([name])}.* <!-- {name} -->", "", *markdown(rows)
+    return with_table(text, title, path.relative_to(PAGE.parent).as_posix(), lines)
+
+
+def write_table(title: str, path: Path, markdown: Callable[[Sequence[Row]], Iterable[str]]) -> None:
+    """Writes the caption and the table of a result file into the page."""
+    text = measured_page(PAGE.read_text("utf-8"), title, path, markdown)
+    write_whole(PAGE, text.encode())
 
 
 def _place(title: str) -> str:
@@ -558,4 +597,5 @@ if __name__ == "__main__":
     app = typer.Typer(pretty_exceptions_enable=False)
     app.command()(pack)
     app.command()(captions)
+    app.command()(vendor)
     app()

@@ -298,7 +298,7 @@ class Row:
 
 def kept(path: Path) -> list[Row]:
     """The rows that the file has for these kernel sources."""
-    return [Row(**fields) for fields in rows_in(path, targets.here().source)]
+    return [Row(**fields) for fields in rows_in(path, {"source": targets.here().source})]
 
 
 def read(path: Path) -> list[Row]:

@@ -163,7 +163,7 @@ def test_cached_graph_is_used_until_a_record_changes(torch: Any, faster: Any) ->
 
 
 def test_scaled_product_matches_pytorch(torch: Any) -> None:
-    from autotune.torch import choosing, inductor
+    from autotune.torch import graph_pass, inductor
 
     if torch.cuda.get_device_capability() < (8, 9):
         pytest.skip("no fp8")
@@ -174,11 +174,11 @@ def test_scaled_product_matches_pytorch(torch: Any) -> None:
         return torch._scaled_mm(a, b.t(), scale_a, scale_b, out_dtype=torch.bfloat16)
 
     with pytest.MonkeyPatch.context() as patched, inductor(RECORDED) as choices:
-        gains = choosing.Chooser.choice
+        gains = graph_pass.Chooser.choice
         patched.setattr(
-            choosing.Chooser,
+            graph_pass.Chooser,
             "choice",
-            lambda *arguments: choosing.ProductChoice(gains(*arguments).problem, 1.0, 2.0),
+            lambda *arguments: graph_pass.ProductChoice(gains(*arguments).problem, 1.0, 2.0),
         )
         result = torch.compile(multiply, fullgraph=True)(a, b, *scales)
     assert [str(row.problem) for row in choices.rows] == ["64x64x128:f8:nt:scale=tensor"]

@@ -20,7 +20,7 @@ from autotune.families.config import Config  # noqa: E402
 from autotune.measure.measurement import Measurement  # noqa: E402
 from autotune.problem import Problem  # noqa: E402
 from autotune.records import Store  # noqa: E402
-from autotune.torch.choosing import Chooser, ProductChoice, choice_table  # noqa: E402
+from autotune.torch.graph_pass import Chooser, ProductChoice, choice_table  # noqa: E402
 from autotune.tuning.options import Search  # noqa: E402
 
 SHAPE = Problem(64, 128, 256)
@@ -60,6 +60,13 @@ def test_record_decides(outcome: Any) -> None:
     ours, cublas, why = outcome
     kept(SHAPE, ours, cublas)
     assert chooser(min_gain=0.05).choice(SHAPE, False) == ProductChoice(SHAPE, ours, cublas, why)
+
+
+def test_wrong_cublas_is_replaced() -> None:
+    saved = replace(record(ENTRY, problem=SHAPE), baseline=None)
+    provenance = replace(saved.provenance, baseline_fault="cuBLAS 13.1.0 is wrong")
+    Store(settings.cache_dir()).save(replace(saved, provenance=provenance))
+    assert chooser().choice(SHAPE, False) == ProductChoice(SHAPE, ENTRY.measurement.time_us)
 
 
 def test_unknown_product_stays_without_a_vendor_time() -> None:

@@ -28,7 +28,7 @@ from autotune.problem import Problem  # noqa: E402
 from autotune.records import Store  # noqa: E402
 from autotune.settings import cache_dir  # noqa: E402
 from autotune.torch import compiled, graph_pass, scaled  # noqa: E402
-from autotune.torch.choosing import Chooser, ProductChoice  # noqa: E402
+from autotune.torch.graph_pass import Chooser, ProductChoice  # noqa: E402
 from autotune.torch.operator import Product, by_torch  # noqa: E402
 from autotune.torch.scaled import ScaledProduct  # noqa: E402
 

@@ -1,4 +1,4 @@
-"""Objects in processes of their own."""
+"""Objects in processes of their own, and GPUs that share work."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import threading
 from functools import partial
 
 import pytest
-from apart import Apart, Failed, median
+from apart import Apart, Failed, median, on_gpus
 
 
 def test_object_in_a_process_answers_until_it_ends() -> None:
@@ -48,6 +48,22 @@ def test_process_ends_at_once_whatever_its_threads_do() -> None:
     assert other("pid") != os.getpid()
     other.close()
     assert other.process.exitcode == 0
+
+
+def test_gpus_take_items_with_their_share_of_the_cores() -> None:
+    both = threading.Barrier(2, timeout=60)
+
+    def run(item: int, gpu: str, cores: list[int]) -> tuple[int, str, list[int]]:
+        both.wait()
+        return item, gpu, cores
+
+    found = [*on_gpus(["0", "1"], range(4), run)]
+    assert [item for item, _, _ in found] == [0, 1, 2, 3]
+    shares = {gpu: cores for _, gpu, cores in found}
+    each = len(os.sched_getaffinity(0)) // 2 or 1
+    assert [*map(len, shares.values())] in ([each, each], [each, 0], [0, each])
+    assert {*shares} == {"0", "1"}
+    assert not {*shares["0"]} & {*shares["1"]}
 
 
 def test_spread_is_half_the_interquartile_range() -> None:

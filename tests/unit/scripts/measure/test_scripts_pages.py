@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 from types import ModuleType
 
 import batch_invariant
 import compiled_models
 import pytest
 import results
-from results import PAGE, table_of, with_table
+from results import PAGE, measured_page, table_of, with_table
 
 LINES = ["| a | b |", "|---|---|", "| 1 | 2 |"]
 
@@ -32,9 +33,24 @@ def test_page_needs_one_place_for_a_table(page: str) -> None:
 @pytest.mark.parametrize("script", [batch_invariant, compiled_models])
 def test_documents_have_the_table_of_their_file(script: ModuleType) -> None:
     file, lines = table_of(text := PAGE.read_text("utf-8"), script.TITLE)
-    path = results.PAGE.parent / file
+    path = PAGE.parent / file
     if path.exists():
-        rows = json.loads(path.read_text("utf-8"))["rows"]
-        assert with_table(text, script.TITLE, file, script.markdown(rows)) == text
-    else:  # it is not measured yet
-        assert lines == ""
+        assert measured_page(text, script.TITLE, path, script.markdown) == text
+    else:
+        assert lines == "\nNot measured yet.\n\n"
+
+
+def test_table_has_its_caption(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(results, "ROOT", tmp_path)
+    monkeypatch.setattr(results, "PAGE", page := tmp_path / "docs" / "results.md")
+    path = page.parent / "results" / "h100" / "new.json"
+    path.parent.mkdir(parents=True)
+    made = results.provenance("NVIDIA H100", "", "", cublas="13.1.0", date="2026-11-26T12:00")
+    path.write_text(json.dumps({**made, "rows": [{"a": 1}]}))
+    page.write_text("<!-- some title: results/old.json -->\n\nNot measured yet.\n\n<!-- end -->\n")
+    results.write_table("some title", path, lambda rows: [f"| {row['a']} |" for row in rows])
+    assert page.read_text() == (
+        "<!-- some title: results/h100/new.json -->\n\n"
+        "*NVIDIA H100, 2026-11-26, cuBLAS 13.1.0.* <!-- h100/new.json -->\n\n"
+        "| 1 |\n\n<!-- end -->\n"
+    )

@@ -16,6 +16,7 @@ import peer_kernels as peers
 import pytest
 from cases import CASES, Case, evaluated
 from references import Results, box
+from results import rows_in
 from typer import BadParameter
 
 import autotune
@@ -206,9 +207,9 @@ def test_rows_stay_if_the_settings_are_the_same(tmp_path: Path) -> None:
     path = tmp_path / "peers.json"
     settings = {"seconds": 5.0, "toolkit": "nvcc 13.0", "commit": "abcdef0"}
     path.write_text(json.dumps(peers.contents(settings, [{"case": "scan", "runs": []}])))
-    assert [row["case"] for row in peers.kept(path, settings)] == ["scan"]
-    assert peers.kept(path, settings | {"seconds": 6.0}) == []
-    assert peers.kept(tmp_path / "none.json", settings) == []
+    assert [row["case"] for row in rows_in(path, settings)] == ["scan"]
+    assert rows_in(path, settings | {"seconds": 6.0}) == []
+    assert rows_in(tmp_path / "none.json", settings) == []
 
 
 def test_unknown_kernel_is_refused(tmp_path: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 from dataclasses import replace
 from io import StringIO
 from pathlib import Path
@@ -14,8 +15,11 @@ from rich.console import Console
 from support.paths import ROOT
 from support.sample_records import H100, SQUARE, entry, record
 
-from autotune.measure.measurement import Measurement
+from autotune.measure.measurement import Failure, Measurement
+from autotune.measure.vendor_check import VendorCheck, VendorChecks
+from autotune.measure.verify import Passed
 from autotune.problem import Problem
+from autotune.report.cache import vendor_json
 
 CEILINGS = Ceilings(66.0e12, 2996e9)
 OURS = Measurement(2000.0, 1.0, 20, cold_us=2100.0, relative_error=2e-7)
@@ -233,3 +237,32 @@ def test_caption_names_each_card_with_dates_and_cublas(
     )
     with pytest.raises(FileNotFoundError, match="no such file"):
         results.caption(["none.json"])
+
+
+DEEP = Problem(64, 64, 11528, "bf16")
+
+
+def test_vendor_file_counts_results_and_has_wrong_ones(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    right = Passed(0.0, 1.0, 0.0, 9.0, "13.1.0")
+    found = (
+        VendorCheck(DEEP, "cuBLAS", right),
+        VendorCheck(DEEP, "cuBLASLt 1", Failure("verify", "largest error 8")),
+        VendorCheck(DEEP, "cuBLASLt 2", right),
+        VendorCheck(DEEP, "cuBLASLt 3", right),
+    )
+    checks = VendorChecks(H100, "13.0", "13.1.0", found)
+    monkeypatch.setattr(sys, "stdin", StringIO(json.dumps(vendor_json(checks))))
+    path = tmp_path / "vendor-check.json"
+    results.vendor(path, "abcdef0")
+    data = json.loads(path.read_text())
+    assert (data["cublas"], data["commit"], data["shapes"]) == ("13.1.0", "abcdef0", [DEEP.shape])
+    assert [(*row.values(),) for row in data["counts"]] == [
+        ("bf16", "cuBLAS", "verified", 1),
+        ("bf16", "cuBLASLt", "wrong", 1),
+        ("bf16", "cuBLASLt", "verified", 2),
+    ]
+    (wrong,) = data["wrong"]
+    assert (wrong["shape"], wrong["runs"]) == (str(DEEP), "cuBLASLt 1")
+    assert wrong["why"] == "largest error 8"
