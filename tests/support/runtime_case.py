@@ -21,7 +21,6 @@ from autotune.families.shared.arguments import (
     operands,
     scale,
     transposes,
-    type_arguments,
     words,
 )
 from autotune.lookup.answer import Answer, How
@@ -136,7 +135,7 @@ def typed_plan(problem: Problem, alignment: Alignment) -> LaunchPlan:
         return scaled_plan(problem)
     plan = registry.find("naive").plan(NAIVE, problem, alignment)
     (launch,) = plan.launches
-    arguments = *launch.template.arguments, *type_arguments(problem)
+    arguments = *launch.template.arguments, *each_type(problem)[1:]
     template = Template("typed.cu", "typed", arguments)
     every = *launch.arguments, *words("residual", "ldr", "stride_r")
     launch = replace(launch, template=template, arguments=every)

@@ -8,7 +8,6 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import asdict, replace
 from pathlib import Path
-from typing import Any
 
 import pytest
 from rich.console import Console
@@ -73,8 +72,7 @@ def climbed(
     def opened(_problem: Problem) -> Iterator[Target]:
         yield Target(runner, ORIGIN)
 
-    target: Any = opened
-    return climb(n, runner.device, choices, target, compile)
+    return climb(n, runner.device, choices, opened, compile)
 
 
 def rung(name: str, ladder: Ladder) -> RungTime:
