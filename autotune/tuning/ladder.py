@@ -172,10 +172,11 @@ def climb(
     Raises:
         AutotuneError: if a precision cannot be measured at all.
     """
-    peaks = {compute: device.peak(compute) / 1e9 for compute in LAYOUTS}
-    ladder = Ladder(n, device.name, "predicted", peaks, ())
+    evidence: Evidence = "predicted"
+    rungs, missing = list[RungTime](), dict[str, str]()
     for problem in problems(n):
-        configs, missing = _legal(problem, device)
+        configs, rejected = _legal(problem, device)
+        missing |= rejected
         tuned = choices[problem.compute]
         if isinstance(tuned, str):
             missing[f"tuned {problem.compute}"] = tuned
@@ -183,13 +184,16 @@ def climb(
             configs[tuned.name] = tuned.config
         if configs:
             with opened(problem) as target:
-                timed = tuple(_measured(problem, configs, target.runner, compile))
-                ladder = replace(ladder, evidence=target.runner.evidence)
-            ladder = replace(ladder, rungs=ladder.rungs + timed)
-        ladder = replace(ladder, missing={**ladder.missing, **missing})
+                evidence = target.runner.evidence
+                rungs += _measured(problem, configs, target.runner, compile)
     kernels = [choice for choice in choices.values() if isinstance(choice, LadderChoice)]
-    return replace(
-        ladder,
+    return Ladder(
+        n,
+        device.name,
+        evidence,
+        peaks={compute: device.peak(compute) / 1e9 for compute in LAYOUTS},
+        rungs=tuple(rungs),
+        missing=missing,
         untuned=tuple(kernel.name for kernel in kernels if kernel.source == "model"),
         interrupted=tuple(kernel.name for kernel in kernels if kernel.source == "interrupted"),
     )

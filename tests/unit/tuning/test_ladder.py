@@ -413,5 +413,5 @@ def test_unknown_rung_is_refused(number: int) -> None:
         numbered(number)
 
 
-def test_names_in_the_module_are_those_of_the_table() -> None:
+def test_every_precision_has_tuned_families() -> None:
     assert ladder.TUNED.keys() == {rung.compute for rung in RUNGS}
