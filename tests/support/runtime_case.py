@@ -147,8 +147,9 @@ def scaled_plan(problem: Problem) -> LaunchPlan:
     arguments = *transposes(problem), epilogue(problem), *each_type(problem), scale(problem)
     template = Template("typed.cu", "scaled", arguments)
     grid = 1, 1, problem.batch
+    *plain, stride_a, stride_b, stride_c = operands(problem)
     more = words("residual", "ldr", "stride_r", "b_ready", "scale_c", "amax")
-    every = *operands(problem, scaled=True), *more
+    every = *plain, *words("scale_a", "scale_b"), stride_a, stride_b, stride_c, *more
     launch = Launch(template, grid, (32, 1, 1), 0, every)
     return LaunchPlan(TYPED, (launch,))
 

@@ -61,22 +61,17 @@ def magic(value: int) -> int:
 
 
 def sizes_and_factors(problem: Problem) -> tuple[Argument, ...]:
-    """m, n, k, alpha and beta, last among the arguments of a tuned kernel."""
+    """m, n, k, alpha and beta, last among the arguments of a tuned kernel and of a rung."""
     sizes = (Argument("i32", size) for size in (problem.m, problem.n, problem.k))
     return (*sizes, *words("alpha", "beta"))
 
 
-def operands(problem: Problem, *, scaled: bool = False) -> tuple[Argument, ...]:
-    """The plain arguments that untuned kernels which compute C take first, in order.
-
-    Those that serve 8-bit operands are `scaled`: they take the scales of A and B too.
-    """
-    sizes = (Argument("i32", size) for size in (problem.m, problem.n, problem.k))
+def operands(problem: Problem) -> tuple[Argument, ...]:
+    """The plain arguments of the textbook kernels, in order."""
     return (
         *words("a", "lda", "b", "ldb", "c", "ldc"),
-        *sizes,
-        *words("alpha", "beta", "bias", *(("scale_a", "scale_b") if scaled else ())),
-        *words("stride_a", "stride_b", "stride_c"),
+        *sizes_and_factors(problem),
+        *words("bias", "stride_a", "stride_b", "stride_c"),
     )
 
 
