@@ -109,9 +109,17 @@ def test_rung_refuses_what_it_is_not_about(number: int, problem: str, message: s
 @pytest.mark.parametrize(
     ("number", "device", "message"),
     [
-        (8, "t4", "capability: needs compute capability 8.0; Tesla T4 has 7.5"),
-        (13, "rtx-4090", "capability: needs compute capability 9.0; NVIDIA GeForce RTX 4090 has"),
-        (13, "b200", "capability: needs compute capability 9.0; NVIDIA B200 has 10.0"),
+        (8, "t4", "capability: the kernel needs compute capability 8.0; Tesla T4 has 7.5"),
+        (
+            13,
+            "rtx-4090",
+            "capability: the kernel is of compute capability 9.0 alone; NVIDIA GeForce",
+        ),
+        (
+            13,
+            "b200",
+            "capability: the kernel is of compute capability 9.0 alone; NVIDIA B200 has 10.0",
+        ),
     ],
 )
 def test_rung_needs_its_instructions(number: int, device: str, message: str) -> None:
