@@ -124,13 +124,13 @@ def tune(
             recording), or a name of the catalogue, a JSON file or a `Device` (predicted). Several
             GPUs of one model share the work: `[0, 1]`, `"0,1"` or `"all"`; not for a range.
         family: kernel family: `wgmma`, `mma` (tensor cores), `simt`, `gemv` (for at most 16 rows or
-            columns of C), `tiled` or `naive`; `auto` searches the first four, as far as they serve
-            the compute.
+            columns of C), `cublaslt` (its algorithms), `tiled` or `naive`; `auto` searches the
+            first five, as far as they serve the compute.
         effort: `quick` races the eight most promising configurations, six that their times
-            suggest, and cuBLAS instead of searching, in seconds; the record says so, and a search
-            replaces it. `default` takes at most 60 s, `long` 400 trials in at most 300 s,
-            `exhaustive` tries everything. Several problems share 20 s for each, 100 s with `long`
-            and `exhaustive`.
+            suggest, three algorithms of cuBLASLt and cuBLAS instead of searching, in seconds; the
+            record says so, and a search replaces it. `default` takes at most 60 s, `long` 400
+            trials in at most 300 s, `exhaustive` tries everything. Several problems share 20 s for
+            each, 100 s with `long` and `exhaustive`.
         seconds: end this number of seconds after the call.
         trials: stop each search at this number of configurations, including the trials of earlier
             calls and of other processes.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from autotune.errors import ProblemError
@@ -309,15 +309,6 @@ class Problem:
     def strides(self) -> tuple[int, int, int]:
         """Elements from one matrix of A, B and C to the next of a batch, stored without gaps."""
         return self.m * self.k, self.k * self.n, self.m * self.width
-
-    def in_precision(self, compute: str) -> Problem:
-        """The problem in another precision; fields that it does not have get their defaults."""
-        row = PRECISIONS[compute]
-        changed: dict[str, Any] = {"compute": compute}
-        for name, rule in _RULES.items():
-            if not rule(row, getattr(self, name)):
-                changed[name] = Epilogue(self.has_bias) if name == "epilogue" else USUAL[name]
-        return replace(self, **changed)
 
 
 _WORDS = tuple((name, words) for name, words in VALUES.items() if name != "epilogue")

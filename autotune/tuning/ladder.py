@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Literal, Protocol
+from typing import Literal
 
 import msgspec
 
@@ -21,6 +21,7 @@ from autotune.files.decoding import convert
 from autotune.measure import oracle, recording
 from autotune.measure.measurement import Evidence, Failure, Measurement
 from autotune.measure.runner import Candidate, Runner
+from autotune.measure.targets import Target
 from autotune.model import cost, space
 from autotune.model.legality import as_tuned, is_legal
 from autotune.model.space import sample
@@ -143,13 +144,6 @@ class LadderChoice:
         return f"tuned {self.config.family}"
 
 
-class LadderTarget(Protocol):
-    """A target that measures one precision of the ladder, such as a `targets.Target`."""
-
-    @property
-    def runner(self) -> Runner: ...
-
-
 def problems(n: int) -> tuple[Problem, ...]:
     """The problem of each precision of the ladder.
 
@@ -163,7 +157,7 @@ def climb(
     n: int,
     device: Device,
     choices: Mapping[str, LadderChoice | str],
-    opened: Callable[[Problem], AbstractContextManager[LadderTarget]],
+    opened: Callable[[Problem], AbstractContextManager[Target]],
     compile: Compile,
 ) -> Ladder:
     """Verifies the rungs and tuned kernels of each precision, and times them interleaved.
@@ -178,10 +172,11 @@ def climb(
     Raises:
         AutotuneError: if a precision cannot be measured at all.
     """
-    peaks = {compute: device.peak(compute) / 1e9 for compute in LAYOUTS}
-    ladder = Ladder(n, device.name, "predicted", peaks, ())
+    evidence: Evidence = "predicted"
+    rungs, missing = list[RungTime](), dict[str, str]()
     for problem in problems(n):
-        configs, missing = _legal(problem, device)
+        configs, rejected = _legal(problem, device)
+        missing |= rejected
         tuned = choices[problem.compute]
         if isinstance(tuned, str):
             missing[f"tuned {problem.compute}"] = tuned
@@ -189,13 +184,16 @@ def climb(
             configs[tuned.name] = tuned.config
         if configs:
             with opened(problem) as target:
-                timed = tuple(_measured(problem, configs, target.runner, compile))
-                ladder = replace(ladder, evidence=target.runner.evidence)
-            ladder = replace(ladder, rungs=ladder.rungs + timed)
-        ladder = replace(ladder, missing={**ladder.missing, **missing})
+                evidence = target.runner.evidence
+                rungs += _measured(problem, configs, target.runner, compile)
     kernels = [choice for choice in choices.values() if isinstance(choice, LadderChoice)]
-    return replace(
-        ladder,
+    return Ladder(
+        n,
+        device.name,
+        evidence,
+        peaks={compute: device.peak(compute) / 1e9 for compute in LAYOUTS},
+        rungs=tuple(rungs),
+        missing=missing,
         untuned=tuple(kernel.name for kernel in kernels if kernel.source == "model"),
         interrupted=tuple(kernel.name for kernel in kernels if kernel.source == "interrupted"),
     )

@@ -517,14 +517,14 @@ def caption(patterns: Sequence[str]) -> str:
     """The devices of result files, each with the dates and the cuBLAS of its measurements.
 
     Args:
-        patterns: files below `docs/results`.
+        patterns: files below `docs/results`, or else below the repository.
 
     Raises:
         FileNotFoundError: if a pattern matches no file.
     """
     found: dict[str, list[dict[str, str]]] = {}
     for pattern in patterns:
-        paths = sorted((ROOT / "docs" / "results").glob(pattern))
+        paths = sorted((ROOT / "docs" / "results").glob(pattern)) or sorted(ROOT.glob(pattern))
         if not paths:
             raise FileNotFoundError(f"docs/results/{pattern}: no such file")
         for path in paths:

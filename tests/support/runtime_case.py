@@ -21,7 +21,6 @@ from autotune.families.shared.arguments import (
     operands,
     scale,
     transposes,
-    type_arguments,
     words,
 )
 from autotune.lookup.answer import Answer, How
@@ -136,7 +135,7 @@ def typed_plan(problem: Problem, alignment: Alignment) -> LaunchPlan:
         return scaled_plan(problem)
     plan = registry.find("naive").plan(NAIVE, problem, alignment)
     (launch,) = plan.launches
-    arguments = *launch.template.arguments, *type_arguments(problem)
+    arguments = *launch.template.arguments, *each_type(problem)[1:]
     template = Template("typed.cu", "typed", arguments)
     every = *launch.arguments, *words("residual", "ldr", "stride_r")
     launch = replace(launch, template=template, arguments=every)
@@ -148,8 +147,9 @@ def scaled_plan(problem: Problem) -> LaunchPlan:
     arguments = *transposes(problem), epilogue(problem), *each_type(problem), scale(problem)
     template = Template("typed.cu", "scaled", arguments)
     grid = 1, 1, problem.batch
+    *plain, stride_a, stride_b, stride_c = operands(problem)
     more = words("residual", "ldr", "stride_r", "b_ready", "scale_c", "amax")
-    every = *operands(problem, scaled=True), *more
+    every = *plain, *words("scale_a", "scale_b"), stride_a, stride_b, stride_c, *more
     launch = Launch(template, grid, (32, 1, 1), 0, every)
     return LaunchPlan(TYPED, (launch,))
 

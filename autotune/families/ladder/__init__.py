@@ -20,7 +20,7 @@ from autotune.families.plan import (
     TensorMap,
 )
 from autotune.families.shared.arguments import sizes_and_factors, words
-from autotune.families.shared.limits import LARGEST_GRID_YZ
+from autotune.families.shared.limits import LARGEST_GRID_YZ, capability_fault
 from autotune.families.summation import sequential, unordered
 from autotune.problem import Problem
 from autotune.problem.integers import ceil_div
@@ -308,11 +308,8 @@ def _operation_fault(p: LadderParams, problem: Problem, _device: Device) -> str 
 
 
 def _capability_fault(p: LadderParams, _problem: Problem, device: Device) -> str | None:
-    needed, own = p.row.capability, device.compute_capability
-    if own == needed or (own > needed and needed != HOPPER):
-        return None
-    least, actual = ("{}.{}".format(*each) for each in (needed, own))
-    return f"needs compute capability {least}; {device.name} has {actual}"
+    needed = p.row.capability
+    return capability_fault("the kernel", needed, device, alone=needed == HOPPER)
 
 
 def _tiles_fault(p: LadderParams, problem: Problem, _device: Device) -> str | None:

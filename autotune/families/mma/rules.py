@@ -269,10 +269,7 @@ relative error was six times that of sums in fp32 (H100)."""
 
 def _architecture_fault(p: MmaParams, _problem: Problem, device: Device) -> str | None:
     needed = INSTRUCTIONS_SINCE.get(p.compute, limits.ASYNC_CAPABILITY)
-    if device.compute_capability >= needed:
-        return None
-    has, wanted = ("{}.{}".format(*pair) for pair in (device.compute_capability, needed))
-    return f"{p.compute} needs compute capability {wanted}; {device.name} has {has}"
+    return limits.capability_fault(p.compute, needed, device)
 
 
 def _swap_fault(p: MmaParams, problem: Problem, _device: Device) -> str | None:

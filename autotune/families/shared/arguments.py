@@ -7,7 +7,7 @@ from functools import lru_cache
 
 from autotune.families.plan import Argument, Constant, Struct
 from autotune.families.shared.cuda_enums import enumerator
-from autotune.problem import ElementType, Problem
+from autotune.problem import Problem
 from autotune.problem.call import WORDS
 from autotune.problem.integers import ceil_div
 
@@ -61,22 +61,17 @@ def magic(value: int) -> int:
 
 
 def sizes_and_factors(problem: Problem) -> tuple[Argument, ...]:
-    """m, n, k, alpha and beta, last among the arguments of a tuned kernel."""
+    """m, n, k, alpha and beta, last among the arguments of a tuned kernel and of a rung."""
     sizes = (Argument("i32", size) for size in (problem.m, problem.n, problem.k))
     return (*sizes, *words("alpha", "beta"))
 
 
-def operands(problem: Problem, *, scaled: bool = False) -> tuple[Argument, ...]:
-    """The plain arguments that untuned kernels which compute C take first, in order.
-
-    Those that serve 8-bit operands are `scaled`: they take the scales of A and B too.
-    """
-    sizes = (Argument("i32", size) for size in (problem.m, problem.n, problem.k))
+def operands(problem: Problem) -> tuple[Argument, ...]:
+    """The plain arguments of the textbook kernels, in order."""
     return (
         *words("a", "lda", "b", "ldb", "c", "ldc"),
-        *sizes,
-        *words("alpha", "beta", "bias", *(("scale_a", "scale_b") if scaled else ())),
-        *words("stride_a", "stride_b", "stride_c"),
+        *sizes_and_factors(problem),
+        *words("bias", "stride_a", "stride_b", "stride_c"),
     )
 
 
@@ -95,24 +90,18 @@ def epilogue(problem: Problem) -> tuple[str, Constant]:
     return "EPILOGUE", enumerator("Epilogue", problem.epilogue)
 
 
-def type_arguments(problem: Problem) -> tuple[tuple[str, Constant], ...]:
-    """The template arguments of the types: TYPE of A and B, OUTPUT of C and the bias."""
-    return _types(("TYPE", problem.operand_elements[0]), ("OUTPUT", problem.output_element))
-
-
 def each_type(problem: Problem) -> tuple[tuple[str, Constant], ...]:
-    """The template arguments of the types where A and B may differ: TYPE_A, TYPE_B, OUTPUT."""
-    a, b = problem.operand_elements
-    return _types(("TYPE_A", a), ("TYPE_B", b), ("OUTPUT", problem.output_element))
+    """The template arguments of the types: TYPE_A, TYPE_B, and OUTPUT of C and the bias."""
+    elements = *problem.operand_elements, problem.output_element
+    return tuple(
+        (name, enumerator("ElementType", element.enumerator))
+        for name, element in zip(("TYPE_A", "TYPE_B", "OUTPUT"), elements, strict=True)
+    )
 
 
 def scale(problem: Problem) -> tuple[str, Constant]:
     """The template argument of the scales."""
     return "SCALE", enumerator("Scale", problem.scale)
-
-
-def _types(*types: tuple[str, ElementType]) -> tuple[tuple[str, Constant], ...]:
-    return tuple((name, enumerator("ElementType", element.enumerator)) for name, element in types)
 
 
 def variants(problem: Problem) -> tuple[tuple[str, Constant], ...]:

@@ -68,10 +68,19 @@ def has_cp_async(device: Device) -> bool:
 
 def cp_async_fault(device: Device) -> str | None:
     """Why the device has no cp.async; None if it has."""
-    if has_cp_async(device):
+    return capability_fault("cp.async", ASYNC_CAPABILITY, device)
+
+
+def capability_fault(
+    name: str, needed: tuple[int, int], device: Device, *, alone: bool = False
+) -> str | None:
+    """Why the device lacks what needs a compute capability, or that one `alone`; else None."""
+    own = device.compute_capability
+    if own == needed or (own > needed and not alone):
         return None
-    major, minor = device.compute_capability
-    return f"cp.async needs compute capability 8.0; {device.name} has {major}.{minor}"
+    wanted, actual = ("{}.{}".format(*capability) for capability in (needed, own))
+    text = "is of compute capability {} alone" if alone else "needs compute capability {}"
+    return f"{name} {text.format(wanted)}; {device.name} has {actual}"
 
 
 WORKSPACE_SHARE = 8

@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from typing import Literal
 
 from autotune.device import Device
-from autotune.errors import DeviceError
 from autotune.families.config import Config
 from autotune.families.family import CUDA_CORES, Family, ParameterFunction, Rule, Work, parameter
 from autotune.families.plan import Alignment, Launch, LaunchPlan, Resources, Template
@@ -132,22 +131,6 @@ class TiledParams:
 def shared_bytes(tile_width: int) -> int:
     """Dynamic shared memory a block: one fp32 tile of each operand."""
     return 2 * tile_width**2 * 4
-
-
-def widest(device: Device) -> int:
-    """The widest TILE_WIDTH whose block the device allows, by threads and by shared memory.
-
-    Raises:
-        DeviceError: if not even the narrowest tile fits.
-    """
-    for width in reversed(TILE_WIDTHS):
-        if threads_fault(width**2, device) is None and _shared_fault(width, device) is None:
-            return width
-    raise DeviceError(
-        f"no tile fits {device.name}: {TILE_WIDTHS[0]}x{TILE_WIDTHS[0]} needs "
-        f"{TILE_WIDTHS[0] ** 2} threads of {device.threads_per_block} and "
-        f"{shared_bytes(TILE_WIDTHS[0])} bytes of shared memory of {device.shared_per_block}"
-    )
 
 
 def _shared_fault(tile_width: int, device: Device) -> str | None:

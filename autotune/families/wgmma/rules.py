@@ -5,7 +5,7 @@ from __future__ import annotations
 from autotune.device import Device
 from autotune.families.family import Rule, accuracy_rule
 from autotune.families.plan import Alignment
-from autotune.families.shared.limits import grid_fault
+from autotune.families.shared.limits import capability_fault, grid_fault
 from autotune.families.wgmma import k_sharing, tiles
 from autotune.families.wgmma.k_sharing import CLUSTER_TILE, RING, SPLIT_TILE, TILE, WARPGROUPS
 from autotune.families.wgmma.parameters import (
@@ -163,10 +163,7 @@ LEAST_STAGES = 3
 
 
 def _architecture_fault(_p: WgmmaParams, _problem: Problem, device: Device) -> str | None:
-    if device.compute_capability == ARCHITECTURE:
-        return None
-    major, minor = device.compute_capability
-    return f"wgmma is of compute capability 9.0 alone; {device.name} has {major}.{minor}"
+    return capability_fault("wgmma", ARCHITECTURE, device, alone=True)
 
 
 def _tile_fault(p: WgmmaParams, problem: Problem, _device: Device) -> str | None:

@@ -26,6 +26,7 @@ VERBS: dict[str, tuple[str, ...]] = {
     "best of another": ("best", str(LONG), "--device", "h100"),
     "trials": ("best", SHAPE, *HERE, "--trials"),
     "ladder": ("ladder", "256", "--device", "h100"),
+    "ladder why": ("ladder", "--why", "7"),
     "why": ("best", SHAPE, *HERE, "--why"),
     "rules": ("best", SHAPE, *HERE, "--rules"),
     "device": ("device", "h100"),
@@ -69,7 +70,7 @@ def words(text: str) -> set[str]:
 
 def settled(verb: str, capsys: pytest.CaptureFixture[str]) -> tuple[str, ...]:
     """The command, after what it needs to print the same twice."""
-    if verb in ("trials", "ladder"):
+    if verb == "trials":
         run("tune", SHAPE, *HERE, "--trials", "12", "--quiet")
     if verb.startswith("tune"):
         run(*VERBS[verb])

@@ -9,14 +9,14 @@ from typing import Any
 import pytest
 
 from autotune import device, settings
-from autotune.errors import ConfigError, DeviceError
+from autotune.errors import ConfigError
 from autotune.families import registry
 from autotune.families.config import Config
 from autotune.families.family import Family
 from autotune.families.plan import Alignment, Launch, LaunchPlan
 from autotune.families.registry import FAMILIES
-from autotune.families.shared.arguments import type_arguments
-from autotune.families.textbook import NAIVE, TILED, shared_bytes, widest
+from autotune.families.shared.arguments import each_type
+from autotune.families.textbook import NAIVE, TILED, shared_bytes
 from autotune.model import space
 from autotune.problem import Problem
 from autotune.problem.integers import ceil_div
@@ -67,24 +67,6 @@ def test_grid_beyond_cudas_limit_is_rejected() -> None:
     config = Config.parse("tiled:tile_width=4,specialized=1")
     rejection = space.rejection(config, problem, H100)
     assert str(rejection) == "grid: needs 68719476736 blocks, a grid allows 2147483647"
-
-
-@pytest.mark.parametrize(
-    ("limits", "width"),
-    [
-        # PMPP, chapter 5 on device limits: 32 x 32 tiles fill the 1024 threads of a block.
-        ({"threads_per_block": 1024, "shared_per_block": 49152}, 32),
-        ({"threads_per_block": 512, "shared_per_block": 16384}, 22),
-        ({"threads_per_block": 1024, "shared_per_block": 1024}, 11),
-    ],
-)
-def test_widest_tile_follows_from_the_limits(limits: dict[str, int], width: int) -> None:
-    assert widest(replace(H100, **limits)) == width  # type: ignore[arg-type]
-
-
-def test_device_too_small_for_any_tile_is_an_error() -> None:
-    with pytest.raises(DeviceError, match="4x4 needs 16 threads of 1024 and 128 bytes of shared"):
-        widest(replace(H100, shared_per_block=127))
 
 
 def test_two_fp32_tiles_take_8_bytes_an_element() -> None:
@@ -185,16 +167,17 @@ def test_search_tries_tensor_cores_first(compute: str, last: list[str]) -> None:
 @pytest.mark.parametrize(
     ("problem", "types"),
     [
-        (Problem(1, 1, 1, "tf32"), ("F32", "F32")),
-        (Problem(1, 1, 1, "f16"), ("F16", "F16")),
-        (Problem(1, 1, 1, "bf16"), ("BF16", "BF16")),
-        (Problem(1, 1, 1, "bf16", output="f32"), ("BF16", "F32")),
+        (Problem(1, 1, 1, "tf32"), ["F32", "F32", "F32"]),
+        (Problem(1, 1, 1, "f16"), ["F16", "F16", "F16"]),
+        (Problem(1, 1, 1, "bf16", output="f32"), ["BF16", "BF16", "F32"]),
+        (Problem(1, 1, 1, "f8e5", e5m2="b"), ["E4M3", "E5M2", "BF16"]),
     ],
     ids=str,
 )
-def test_types_are_template_arguments(problem: Problem, types: tuple[str, str]) -> None:
-    compiled = {name: str(value) for name, value in type_arguments(problem)}
-    assert compiled == {"TYPE": f"ElementType::{types[0]}", "OUTPUT": f"ElementType::{types[1]}"}
+def test_types_are_template_arguments(problem: Problem, types: list[str]) -> None:
+    names, values = zip(*each_type(problem), strict=True)
+    assert names == ("TYPE_A", "TYPE_B", "OUTPUT")
+    assert [str(value) for value in values] == [f"ElementType::{name}" for name in types]
 
 
 # With the first configuration of each tensor-core family, these launch every kernel.

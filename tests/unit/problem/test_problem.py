@@ -206,15 +206,6 @@ def test_scales_have_a_shape_for_each_mode(
     assert problem.bytes == Problem(200, 130, 257, "f8", "nt", 3).bytes + bytes_of_scales
 
 
-def test_other_precision_drops_the_fields_it_lacks() -> None:
-    scaled = Problem(4, 4, 4, "f8e5", "nt", 2, "relu", "f16", "block", "fast", "b")
-    assert scaled.in_precision("f8") == replace(scaled, compute="f8", e5m2="a")
-    assert scaled.in_precision("bf16") == Problem(4, 4, 4, "bf16", "nt", 2, "relu")
-    assert scaled.in_precision("i8") == Problem(4, 4, 4, "i8", "nt", 2, "relu", "f16")
-    bare = Problem(4, 4, 4, "i8", output="i32")
-    assert bare.in_precision("f8") == Problem(4, 4, 4, "f8")
-
-
 @pytest.mark.parametrize(
     ("compute", "output", "types"),
     [
@@ -349,12 +340,6 @@ def test_swiglu_comes_without_a_bias() -> None:
         epilogue_of(True, "swiglu")
 
 
-def test_other_precision_keeps_what_it_has_of_an_epilogue() -> None:
-    problem = Problem(4, 4, 4, "bf16", epilogue="bias_residual")
-    assert problem.in_precision("f32").epilogue == "bias"
-    assert problem.in_precision("f8").epilogue == "bias_residual"
-
-
 def test_flops_count_multiplications_and_additions() -> None:
     assert Problem(2, 3, 4).flops == 48
 
@@ -474,7 +459,3 @@ def test_other_products_are_not_fp8(compute: str) -> None:
 def test_fp8_results_have_no_residual() -> None:
     with pytest.raises(ProblemError, match="output e5m2 has no residual, here epilogue residual"):
         Problem(8, 8, 8, "f8", output="e5m2", epilogue="residual")
-
-
-def test_other_precisions_drop_an_fp8_output() -> None:
-    assert Problem(8, 8, 8, "f8", output="e4m3").in_precision("bf16").output == "same"

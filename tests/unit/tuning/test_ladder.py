@@ -8,7 +8,6 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import asdict, replace
 from pathlib import Path
-from typing import Any
 
 import pytest
 from rich.console import Console
@@ -73,8 +72,7 @@ def climbed(
     def opened(_problem: Problem) -> Iterator[Target]:
         yield Target(runner, ORIGIN)
 
-    target: Any = opened
-    return climb(n, runner.device, choices, target, compile)
+    return climb(n, runner.device, choices, opened, compile)
 
 
 def rung(name: str, ladder: Ladder) -> RungTime:
@@ -415,5 +413,5 @@ def test_unknown_rung_is_refused(number: int) -> None:
         numbered(number)
 
 
-def test_names_in_the_module_are_those_of_the_table() -> None:
+def test_every_precision_has_tuned_families() -> None:
     assert ladder.TUNED.keys() == {rung.compute for rung in RUNGS}
