@@ -10,7 +10,7 @@ from candidate_samples import candidate
 from autotune.device import Device
 from autotune.families.config import Config
 from autotune.families.plan import Argument, Launch, LaunchPlan, Template
-from autotune.families.shared.arguments import each_type, operands, scale
+from autotune.families.shared.arguments import each_type, operands, scale, words
 from autotune.measure.runner import Candidate
 from autotune.problem import Problem
 from autotune.problem.integers import ceil_div
@@ -36,7 +36,9 @@ def planted(
     grid = (ceil_div(problem.m * problem.n, WARPS), 1, 1)
     sizes = (problem.m, problem.n, problem.k)
     places = tuple(Argument("i32", random.randrange(size)) for size in sizes)
-    values = (*operands(problem, scaled=True), Argument("pointer", "workspace"), *places)
+    *before, stride_a, stride_b, stride_c = operands(problem)
+    plain = *before, *words("scale_a", "scale_b"), stride_a, stride_b, stride_c
+    values = (*plain, Argument("pointer", "workspace"), *places)
     launch = Launch(template, grid, (32 * WARPS, 1, 1), 0, values)
     plan = LaunchPlan(Config.of("planted", {"fault": fault}), (launch,), workspace=16)
     return candidate(plan, device, programs, Path(__file__).parent)
