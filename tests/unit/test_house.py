@@ -43,8 +43,8 @@ MODULE_LINES = 600
 MODULES = 233
 PACKAGE_LINES, PACKAGE_CODE = 59_750, 38_650
 """Lines of the package, and those that are neither blank, nor a comment, nor in a docstring. Both
-may only fall; 46,000 and 29,000 are wanted. Kernels of users
-took 2,800 and 2,100 of them, algorithms of cuBLASLt, its faults and compiled programs 2,300 and 1,700."""
+may only fall; 46,000 and 29,000 are wanted. Kernels of users took 2,800 and 2,100 of them, and
+cuBLASLt's algorithms, faults of cuBLAS, compiled programs and the rungs 2,900 and 1,900."""
 FUNCTION_LINES = 50
 TEST_NAME_LENGTH = 60
 
