@@ -240,9 +240,11 @@ class ExportedGemm:
 
     @property
     def calls_library(self) -> bool:
-        """Whether the C library can call cuBLASLt for it: with a bias or scales, whose addresses
-        are part of the library's description, a call would have to allocate one; alpha and beta of
-        sums in int32 are integers."""
+        """Whether the C library can call cuBLASLt for the kernel.
+
+        It cannot with a bias or scales: their addresses are part of cuBLASLt's description, which
+        each call would have to allocate. Nor with sums in int32, whose alpha and beta are integers.
+        """
         plain = not self.problem.has_bias and self.problem.scale == "none"
         return self.algorithm is not None and plain and self.problem.compute != "i8"
 

@@ -91,8 +91,8 @@ def families_of(family: str, problem: Problem) -> tuple[str, ...]:
 
 
 def competing(family: str, problem: Problem) -> tuple[str, ...]:
-    """The families whose configurations compete in a search: those of `families_of`, and with
-    `auto` cuBLASLt's where that takes the problem.
+    """The families whose configurations compete in a search: the result of `families_of`. With
+    `auto` cuBLASLt's family joins them if it takes the problem.
 
     Raises:
         ConfigError: as `families_of`.
@@ -102,8 +102,8 @@ def competing(family: str, problem: Problem) -> tuple[str, ...]:
 
 
 def kernel_sources() -> tuple[str, ...]:
-    """The CUDA files that launches of configurations are compiled from, in alphabetical order,
-    without those of kernels for reading."""
+    """The CUDA files that launches of configurations are compiled from, in alphabetical order;
+    kernels for reading are left out."""
     families = (family for family in FAMILIES.values() if not family.for_reading)
     return tuple(sorted({source for family in families for source in family.sources}))
 

@@ -119,7 +119,7 @@ class _Decompressor(Protocol):
 
 
 def is_compressed(data: bytes) -> bool:
-    """Whether a file is gzip or xz, as far as its start tells."""
+    """Whether a file starts as gzip or xz files do."""
     return data.startswith((_GZIP, _XZ))
 
 

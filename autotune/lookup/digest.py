@@ -116,8 +116,8 @@ class RecordDigest:
     def of(cls, record: Record, source: str = "") -> RecordDigest:
         """The digest of a record.
 
-        Entries of unknown families and of other parameters than the family has today are left out,
-        and those of cuBLASLt, which serve no other problem; those with other values teach nothing.
+        Entries of unknown families, or with other parameters than the family has today, are left
+        out. So are algorithms of cuBLASLt, which serve no other problem.
         """
         alike: dict[tuple[object, ...], list[Entry]] = {}
         for entry in record.entries:

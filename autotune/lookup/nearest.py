@@ -504,8 +504,8 @@ def vendor_time_us(
 ) -> float | None:
     """Predicted microseconds of the vendor's library; None if it is timed nowhere.
 
-    Those of the device's model count alone if there are any: of its distance from the roofline they
-    tell more than those of other cards.
+    Times on the device's model count alone if there are any: they show its distance from the
+    roofline better than times on other cards.
     """
     timed = [(row, us) for row in records if (us := _vendor_us(row, objective)) is not None]
     cards = {id(row.device): row.device for row, _ in timed}  # hashing a device takes longer

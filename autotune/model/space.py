@@ -230,8 +230,8 @@ def _step(count: int, most: int) -> int:
 def sample(
     problem: Problem, device: Device, family: str = AUTO, order: str | None = None
 ) -> list[Config]:
-    """A sample of all legal configurations, or those of an order of summation, small enough to
-    predict at once: those of each family that the name stands for, evenly spread.
+    """A sample of the legal configurations, small enough to predict at once: evenly spread over
+    each family that the name stands for. With an `order` of summation, only of its configurations.
 
     Raises:
         ConfigError: if there is no such family, or it does not serve the problem's compute.

@@ -1,9 +1,9 @@
 """The algorithms of cuBLASLt, which compete with the package's kernels.
 
-The rules enumerate none of them: the library's heuristic lists those of a problem on the GPU that
-measures (`cuda.cublaslt`). A configuration is the integers of an algorithm, which make it again
-with the same version of the library. In place of launches its plan has a call of the library, which
-alone knows the threads, the registers and the shared memory that it takes.
+No rules enumerate them: on the GPU that measures, the library's heuristic lists the algorithms of a
+problem (`cuda.cublaslt`). A configuration holds the integers of an algorithm, from which the same
+version of the library makes it again. Its plan has a call of the library in place of launches. The
+library alone knows the threads, the registers and the shared memory that the call takes.
 """
 
 from __future__ import annotations
