@@ -221,23 +221,29 @@ def vendor_wins(record: Record, problem: Problem, objective: Objective) -> bool:
     return not problem.gated and record.vendor_wins_by(objective)
 
 
-def without_faulty_vendor(answer: Answer, version: str) -> Answer:
-    """The answer, without the vendor's library if its installed version may be wrong.
+def unverified_fault(answer: Answer, version: str) -> str | None:
+    """The known fault of a version of cuBLAS that the answer's problem may meet; None without one.
 
-    With a known fault of the version on the problem (`vendor_faults.known_fault`), the library runs
-    only where its result was verified on this very problem with this very version: its default call
-    does not state the algorithm, so nothing else tells whether that has the fault. Else the
-    configuration runs, and the note says why.
+    The library's default call does not state its algorithm, so only a result that was verified on
+    this very problem with this very version rules the fault out.
 
     Args:
         answer: the answer.
         version: of cuBLAS, such as `13.1.0`; empty if it is unknown.
     """
-    if not answer.vendor:
-        return answer
-    fault = known_fault(version, answer.device.compute_capability, answer.problem)
     baseline = answer.record.baseline if answer.record and answer.how == "exact" else None
-    if fault is None or (baseline is not None and baseline.library == version):
+    if baseline is not None and version and baseline.library == version:
+        return None
+    return known_fault(version, answer.device.compute_capability, answer.problem)
+
+
+def without_faulty_vendor(answer: Answer, version: str) -> Answer:
+    """The answer, without the vendor's library if its installed version has an `unverified_fault`.
+
+    Then the configuration runs, and the note says why.
+    """
+    fault = unverified_fault(answer, version) if answer.vendor else None
+    if fault is None:
         return answer
     verify = f"{fault}, or {tune_command(answer.problem)}, which verifies cuBLAS"
     note = f"{answer.note}; {verify}; {answer.config} runs instead"

@@ -55,9 +55,10 @@ def inductor(policy: Policy | None = None, min_gain: float = 0.0) -> Inductor:
 
     A product is replaced if its record says that the tuned kernel is faster than cuBLAS by
     `min_gain` and by more than a tie, or that cuBLAS's result was wrong. Without a record a look-up
-    has to expect the gain. Other products stay as they are. A product with a symbolic M is replaced
-    if the kernel gains for the M of the first call or for any recorded M. It chooses its kernel, or
-    cuBLAS, at each call.
+    has to expect the gain. It is also replaced if the installed cuBLAS has a known fault that it
+    may meet, unless its record verified this version. Other products stay as they are. A product
+    with a symbolic M is replaced if the kernel gains for the M of the first call or for any
+    recorded M. It chooses its kernel, or cuBLAS, at each call.
 
     The choices are logged as a table for each graph, to the logger `autotune` at level INFO.
     Inductor runs this pass after the passes that the program has set. Its cache keeps the graphs

@@ -24,9 +24,10 @@ from torch.fx import Graph, Node
 from autotune import runtime, settings
 from autotune.api import shapes
 from autotune.api.shapes import Shapes
+from autotune.cuda import cublaslt
 from autotune.device import Device
 from autotune.errors import ArrayError, AutotuneError, ProblemError, UsageError
-from autotune.lookup.answer import Answer
+from autotune.lookup.answer import Answer, unverified_fault
 from autotune.lookup.lookup import finder, recorded, state
 from autotune.measure.objective import time_objective
 from autotune.problem import Epilogue, Problem
@@ -85,7 +86,8 @@ class Inductor(custom_graph_pass.CustomGraphPass, _MODULE_PASS):  # type: ignore
         before = None if self._before is None else getattr(self._before, "uuid", lambda: None)()
         if before is None and self._before is not None:
             return None
-        own = state(Store(settings.cache_dir())), settings.mode(), self.policy, self.min_gain
+        records, cublas = state(Store(settings.cache_dir())), cublaslt.version()
+        own = records, cublas, settings.mode(), self.policy, self.min_gain
         return sha256(repr((before, own if self._open else None)).encode()).hexdigest()
 
     def __call__(self, code: Any) -> None:
@@ -258,6 +260,8 @@ class Chooser:
             answer = find(problem, self._device, self._records, self._objective)
         if answer is None:
             return ProductChoice(problem, why=UNKNOWN)
+        if unverified_fault(answer, cublaslt.version()):
+            return ProductChoice(problem, answer.time_us)
         record, entry, estimate = answer.record, answer.entry, answer.objective.estimate
         if answer.how not in ("exact", "range") or record is None or entry is None:
             choice = ProductChoice(problem, answer.time_us, answer.vendor_us)

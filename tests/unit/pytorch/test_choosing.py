@@ -15,6 +15,7 @@ from support.sample_records import H100, entry, record  # noqa: E402
 
 from autotune import Policy, runtime, settings  # noqa: E402
 from autotune.api import shapes  # noqa: E402
+from autotune.cuda import cublaslt  # noqa: E402
 from autotune.errors import MissingError  # noqa: E402
 from autotune.families.config import Config  # noqa: E402
 from autotune.measure.measurement import Measurement  # noqa: E402
@@ -67,6 +68,17 @@ def test_wrong_cublas_is_replaced() -> None:
     provenance = replace(saved.provenance, baseline_fault="cuBLAS 13.1.0 is wrong")
     Store(settings.cache_dir()).save(replace(saved, provenance=provenance))
     assert chooser().choice(SHAPE, False) == ProductChoice(SHAPE, ENTRY.measurement.time_us)
+
+
+@pytest.mark.parametrize(("verified", "replaced"), [(None, True), ("13.1.0", False)])
+def test_faulty_cublas_is_replaced_unless_verified(
+    verified: str | None, replaced: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(cublaslt, "version", lambda: "13.1.0")
+    deep = Problem(5, 7, 1032)  # split-K may lose the end of this K
+    kept(deep, 12.0, replace(Measurement(10.0), library=verified))
+    why = None if replaced else "cuBLAS is faster"
+    assert chooser().choice(deep, False).why == why
 
 
 def test_unknown_product_stays_without_a_vendor_time() -> None:
