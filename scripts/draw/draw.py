@@ -3,12 +3,12 @@
     python scripts/draw/draw.py            every picture
     python scripts/draw/draw.py ladder     one by name
     python scripts/draw/draw.py --check    says which are out of date, with status 1
-    python scripts/draw/draw.py screenshots build/explore.html#against=rtx-3060 \\
+    python scripts/draw/draw.py screenshots "build/explore.html#registers=34&against=h100-sxm" \\
         docs/screenshots/explore --heights 1290 2790
 
 Each is drawn from files of `docs/results` or from the package's arithmetic, and carries a SHA-256
 of what it was drawn from. `pip install --group docs` brings matplotlib. `screenshots` takes
-pictures of a page of autotune, such as `autotune explore h100 --out build/explore.html`, in
+pictures of a page of autotune, such as `autotune explore "rtx 3060" --out build/explore.html`, in
 headless Chromium; the explorer's state follows the `#`.
 """
 

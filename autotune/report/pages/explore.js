@@ -1,96 +1,18 @@
-// The explorer: looks the limits of a block up in Python's tables and takes the least.
+// The explorer: its controls, its address, its explanations, and what it shows of the model.
 "use strict";
-const explorer = (() => {
-  const [TABLES, CARDS, PRECISIONS, NUMBERS, PRESETS, L2] =
-    ["tables", "cards", "precisions", "numbers", "presets", "l2"].map(page.data);
+(() => {
+  const [NUMBERS, PRESETS] = ["numbers", "presets"].map(page.data);
+  const {TABLES, CARDS, PRECISIONS, L2, evaluate, allocation, room, tile} = model;
   const DASH = "\u2013";
   const element = (id) => document.getElementById(id);
   const all = (selector) => [...document.querySelectorAll(selector)];
   const {made, count} = page;
 
-  // What follows from a setting, as in autotune/occupancy.py and autotune/roofline.py.
-
-  // How many entries of a table that falls are at least the amount.
-  const steps = (table, amount) => {
-    const below = table.findIndex((most) => most < amount);
-    return below < 0 ? table.length : below;
-  };
-
-  const evaluate = (chosen) => {
-    const card = CARDS[chosen.device];
-    const tables = TABLES[card.tables];
-    const row = Math.ceil(chosen.threads / tables.slot) - 1;
-    const shared =
-      tables.shared[tables.carve_outs[chosen.carveOut === "" ? 0 : Number(chosen.carveOut) + 1]];
-    const limits = {
-      "warps": tables.warps[row],
-      "blocks": tables.blocks,
-      "registers": steps(tables.registers[row], chosen.registers),
-      "shared memory": steps(shared, chosen.shared),
-      "barriers": tables.barriers[chosen.barriers],
-    };
-    const taken = {"registers": chosen.registers, "shared memory": chosen.shared};
-    for (const name of tables.unlimited) if (taken[name] === 0) limits[name] = null;
-    const applying = Object.entries(limits).filter(([, allowed]) => allowed !== null);
-    let blocks = Math.min(...applying.map(([, allowed]) => allowed));
-    let clusters = null, idle = 0;
-    const cluster = chosen.cluster > 1 && card.clusters ? card.clusters[chosen.cluster] : null;
-    if (cluster && blocks > 0) {
-      if (cluster.counts[1] === 0) blocks = 0;
-      clusters = cluster.counts[blocks];
-      idle = cluster.idle;
-    } else if (cluster) clusters = 0;
-    const limiters = applying.filter(([, allowed]) => allowed === blocks).map(([name]) => name);
-    if (idle) limiters.push("clusters");
-    const used = blocks * (row + 1);
-    return {blocks, warps: tables.resident_warps[used], share: tables.shares[used],
-      text: tables.texts[used], limits, limiters, clusters, idle, row, shared, tables, card};
-  };
-
-  // What an SM allocates to a block, and the bytes of shared memory that it then has.
-  const allocation = (chosen) => {
-    const limits = CARDS[chosen.device].limits;
-    const rounded = (amount, unit) => Math.ceil(amount / unit) * unit;
-    const warps = Math.ceil(chosen.threads / limits.warp_size);
-    const shared = rounded(chosen.shared + limits.reserved_shared_per_block,
-      limits.granularity ?? limits.shared_unit);
-    const share = chosen.carveOut === "" ? 100 : Number(chosen.carveOut);
-    const least = Math.max(shared, Math.floor(limits.shared_per_sm * share / 100));
-    const sizes = limits.carve_outs.map((kib) => 1024 * kib);
-    return {warps, shared,
-      registers: limits.granularity ? rounded(chosen.registers * chosen.threads, limits.granularity)
-        : warps * rounded(chosen.registers * limits.warp_size, limits.register_unit),
-      sm: sizes.find((size) => size >= least) ?? limits.shared_per_sm};
-  };
-
-  // What a block may take of each resource so that an SM holds `blocks` blocks.
-  const room = (result, blocks) => {
-    const {tables, row, shared} = result;
-    const fits = blocks >= 1 && blocks <= tables.blocks && blocks <= tables.warps[row];
-    const most = (table) => (fits && table[blocks - 1] >= 0 ? table[blocks - 1] : null);
-    return {registers: most(tables.registers[row]), "shared memory": most(shared)};
-  };
-
-  const tile = (chosen) => {
-    const {tile_m: m, tile_n: n, tile_k: k, stages, tile_threads: threads, other} = chosen;
-    const card = CARDS[chosen.device], bytes = PRECISIONS[chosen.compute][1];
-    const sums = Math.ceil(m * n / threads), registers = sums + other;
-    const shared = stages * k * (m + n) * bytes;
-    const block = {threads, registers, shared, barriers: 1, cluster: 1, carveOut: ""};
-    const intensity = 2 * m * n / (bytes * (m + n));
-    const costs = {bytes, sums, registers, shared, intensity, block,
-      resident: evaluate({...block, device: chosen.device})};
-    if (!card.peaks) return costs;
-    const peak = card.peaks[chosen.compute], memory = card.bandwidth * intensity;
-    return {...costs, peak, memory, l2: L2 * memory, attainable: Math.min(peak, memory)};
-  };
-
   // The setting, and its text behind the # of the address.
 
-  const COMMON = ["device"];
   const BLOCK = ["threads", "registers", "shared", "barriers", "cluster", "carveOut"];
   const TILE = ["compute", "tile_m", "tile_n", "tile_k", "stages", "tile_threads", "other"];
-  const KEPT = [...COMMON, ...BLOCK, ...TILE];
+  const KEPT = ["device", ...BLOCK, ...TILE];
   const CHOICES = {
     tab: all("main > section").map((section) => section.id),
     device: Object.keys(CARDS),
@@ -144,19 +66,17 @@ const explorer = (() => {
   };
 
   let waiting = 0;
-  // A move of a slider replaces the entry of the history; a step (`anew`) adds one.
-  const record = (anew) => {
-    const write = (how) => {
-      clearTimeout(waiting);
-      waiting = 0;
-      if (location.hash !== address()) history[how](null, "", address());
-    };
+  const write = (how) => {
     clearTimeout(waiting);
-    if (anew) write("pushState");
-    else waiting = setTimeout(write, 250, "replaceState");
+    waiting = 0;
+    if (location.hash !== address()) history[how](null, "", address());
   };
-  const settle = () => { if (waiting) { clearTimeout(waiting); waiting = 0;
-    history.replaceState(null, "", address()); } };
+  // Moves of a slider replace the entry of the history, soon; a step adds one.
+  const moved = () => {
+    clearTimeout(waiting);
+    waiting = setTimeout(write, 250, "replaceState");
+  };
+  const settle = () => { if (waiting) write("replaceState"); };
 
   const restore = () => {
     clearTimeout(waiting);
@@ -166,6 +86,7 @@ const explorer = (() => {
     const {result, other, wrong} = read(hash);
     state = result;
     kept = other ?? kept;
+    quiet();
     const names = wrong.slice(0, 3).map((name) => name.slice(0, 24)).join(", ");
     element("notice").textContent = wrong.length
       ? `Not understood in the address, so left as it was: ${names}${wrong.length > 3 ? ", \u2026" : ""}.`
@@ -190,20 +111,22 @@ const explorer = (() => {
   }
   // What a term means for the block that is shown.
   const here = (word) => {
-    const taken = allocation(state), {limits} = CARDS[state.device], {threads, registers} = state;
+    const own = state.tab === "tile" ? {...state, ...tile(state).block} : state;
+    const {threads, registers, shared} = own;
+    const taken = allocation(own), {limits} = CARDS[state.device];
     if (["granularity", "registers"].includes(word) && !limits.granularity)
       return `Here: ${registers} registers a thread are allocated as `
         + `${taken.registers / taken.warps / limits.warp_size}.`;
     if (word === "warp") return `Here: ${threads} threads are ${taken.warps} warps.`;
     if (["shared memory", "reserved shared memory"].includes(word))
-      return `Here: ${count(state.shared)} bytes are allocated as ${count(taken.shared)}.`;
+      return `Here: ${count(shared)} bytes are allocated as ${count(taken.shared)}.`;
     if (word === "carve-out")
       return `Here: the SM has ${count(taken.sm / 1024)} KiB of shared memory.`;
     return "";
   };
   const place = (term) => {
     tip.replaceChildren(made("strong", {textContent: term.dataset.term}),
-      made("p", {textContent: TERMS[term.dataset.term]}));
+      made("p", {textContent: `${TERMS[term.dataset.term]}.`}));
     const now = here(term.dataset.term);
     if (now) tip.append(made("p", {className: "here", textContent: now}));
     tip.hidden = false;
@@ -227,77 +150,12 @@ const explorer = (() => {
   };
   for (const [event, act] of [["mouseover", over], ["focusin", over], ["mouseout", out],
     ["focusout", out]]) document.addEventListener(event, act);
+  document.addEventListener("click", (event) => {  // a term in a label does not go to its field
+    if (event.target.closest(".term")) event.preventDefault();
+  });
   document.addEventListener("keydown", ({key}) => { if (key === "Escape") hide(); });
   document.addEventListener("scroll", () => { if (!tip.hidden) place(current); },
     {passive: true, capture: true});
-
-  // Charts: SVG in pixels of the page, drawn anew when its width changes.
-
-  const svg = (tag, attributes, ...children) => {
-    const result = document.createElementNS("http://www.w3.org/2000/svg", tag);
-    for (const [name, value] of Object.entries(attributes)) result.setAttribute(name, value);
-    result.append(...children);
-    return result;
-  };
-  const charts = new Map();
-  const resized = new ResizeObserver((entries) => {
-    for (const {target} of entries) if (charts.has(target)) draw(target);
-  });
-  const chart = (target, content) => {
-    if (!charts.has(target)) {
-      resized.observe(target);
-      target.addEventListener("pointermove", (event) => cross(target, event));
-      target.addEventListener("pointerleave", () => draw(target));
-    }
-    charts.set(target, content);
-    draw(target);
-  };
-  // {x, y: {least, most, ticks: [[value, text]], title, log}, lines: [{points, name}],
-  //  marks: [{x, y, name}], caption, say(x)}; the points of a line are corners.
-  const draw = (target) => {
-    const {x, y, lines, marks, caption} = charts.get(target);
-    const {width, height} = target.getBoundingClientRect();
-    if (width === 0) return;
-    const area = {left: 50, top: 8, width: width - 62, height: height - 50};
-    const scaled = (axis, value, start, length) => {
-      const [low, high, at] = [axis.least, axis.most, value].map(axis.log ? Math.log : Number);
-      return (start + length * (at - low) / (high - low)).toFixed(4);
-    };
-    const px = (value) => scaled(x, value, area.left, area.width);
-    const py = (value) => scaled(y, value, area.top + area.height, -area.height);
-    const [right, bottom] = [area.left + area.width, area.top + area.height];
-    const fitting = x.ticks.filter((_, index) =>
-      index % Math.ceil(x.ticks.length * 34 / area.width) === 0);
-    target.replaceChildren(
-      ...y.ticks.flatMap(([value, text]) => [
-        svg("line", {class: "grid", x1: area.left, x2: right, y1: py(value), y2: py(value)}),
-        svg("text", {x: area.left - 7, y: py(value), dy: "0.35em", "text-anchor": "end"}, text)]),
-      ...fitting.flatMap(([value, text]) => [
-        svg("line", {class: "axis", x1: px(value), x2: px(value), y1: bottom, y2: bottom + 4}),
-        svg("text", {x: px(value), y: bottom + 17, "text-anchor": "middle"}, text)]),
-      svg("line", {class: "axis", x1: area.left, x2: right, y1: bottom, y2: bottom}),
-      svg("text", {x: right, y: height - 3, "text-anchor": "end"}, x.title),
-      ...lines.map(({points, name}) => svg("path", {class: `line ${name}`,
-        d: points.map(([a, b], index) => `${index ? "L" : "M"}${px(a)} ${py(b)}`).join("")})),
-      ...marks.map((mark) => svg("circle", {class: `mark ${mark.name}`, r: 6,
-        cx: px(mark.x), cy: py(mark.y)})));
-    target.area = area;
-    target.parentElement.querySelector("figcaption").textContent = caption;
-  };
-  const cross = (target, event) => {
-    const {x, say} = charts.get(target), {area} = target;
-    const box = target.getBoundingClientRect();
-    const share = (event.clientX - box.left - area.left) / area.width;
-    draw(target);
-    if (share < 0 || share > 1) return;
-    const at = area.left + share * area.width;
-    const [low, high] = [x.least, x.most].map(x.log ? Math.log : Number);
-    const value = low + share * (high - low);
-    target.append(svg("line", {class: "cross", x1: at, x2: at, y1: area.top,
-      y2: area.top + area.height}));
-    target.parentElement.querySelector("figcaption").textContent =
-      say(x.log ? Math.exp(value) : value);
-  };
 
   const AXES = {
     threads: {title: "threads a block", tick: 128, unit: 1},
@@ -379,7 +237,7 @@ const explorer = (() => {
       marks: [...(known ? [{x: before.intensity, y: before.attainable, name: "base"}] : []),
         {x: now.intensity, y: now.attainable, name: ""}],
       caption: `FLOP/s. This tile: ${now.intensity.toPrecision(4)} FLOP per byte, at most `
-        + `${flops(now.attainable)} from device memory. Dotted: from L2, as measured on an H100.`,
+        + `${flops(now.attainable)} from device memory. Dotted: from L2, as fitted on an H100.`,
       say: (value) => `At ${value.toPrecision(3)} FLOP per byte: at most ${flops(bound(now, value))}`
         + ` from device memory${known ? `; baseline ${flops(bound(before, value))}` : ""}.`,
     });
@@ -498,12 +356,12 @@ const explorer = (() => {
       intensity: [(each) => each.intensity.toPrecision(4),
         `2 x ${m} x ${n} / (${now.bytes} x (${m} + ${n}))`],
       memory: [(each) => flops(each.memory), bandwidth ? `${speed} x FLOP per byte` : ""],
-      l2: [(each) => flops(each.l2), bandwidth ? `${L2.toPrecision(2)} x as much, as on an H100` : ""],
+      l2: [(each) => flops(each.l2), bandwidth ? `${L2.toPrecision(2)} x as much, as fitted on an H100` : ""],
       peak: [(each) => flops(each.peak), bandwidth
         ? `${PRECISIONS[compute][0]} on ${tensor.includes(compute) ? "tensor" : "CUDA"} cores` : ""],
     };
     for (const row of element("costs").tBodies[0].rows) {
-      const [text, how] = figures[row.dataset.figure];
+      const [text, how] = figures[row.dataset.cost];
       cells(row, [text(now), on(before, text) ?? "", how]);
     }
     element("as-block").disabled = now.resident.blocks === 0;
@@ -653,11 +511,12 @@ const explorer = (() => {
     if (state.tab === "card") table(base);
   };
 
-  const update = (typed) => { render(typed); record(false); };
+  const update = (typed) => { render(typed); moved(); };
+  const quiet = () => { for (const {remark} of Object.values(fields)) remark.textContent = ""; };
   const step = (changes) => {
     settle();
     Object.assign(state, changes);
-    for (const name of Object.keys(fields)) fields[name].remark.textContent = "";
+    quiet();
     const highest = most("shared", state.device);
     if (state.shared > highest) {
       fields.shared.remark.textContent = `${count(state.shared)} is too much for this card; `
@@ -667,7 +526,7 @@ const explorer = (() => {
     if (!CARDS[state.device].clusters) state.cluster = "1";
     element("notice").textContent = "";
     render();
-    record(true);
+    write("pushState");
   };
 
   // The controls that Python leaves to this script.
@@ -727,5 +586,4 @@ const explorer = (() => {
 
   addEventListener("popstate", restore);
   restore();
-  return {evaluate, allocation, tile};
 })();

@@ -90,7 +90,7 @@ def explorer(own: SmLimits | None = None) -> str:
         ],
         head=parts["intro"],
         data=data,
-        script=asset("explore.js"),
+        script="".join(map(asset, ("explore_model.js", "chart.js", "explore.js"))),
         footer="<p>Resident blocks as NVIDIA's <code>cuda_occupancy.h</code> computes them. "
         "Made by <code>autotune explore</code>. This file loads nothing from elsewhere.</p>",
         style=asset("explore.css"),

@@ -43,16 +43,18 @@ LIMITS = ("warps", "blocks", "registers", "shared memory", "barriers")
 # Goes to an address of the page, as a link or the history does.
 GO = """hash => {
   const arrived = new Promise(done => addEventListener("popstate", done, {once: true}));
+  const before = location.hash;
   location.hash = hash;
+  if (location.hash === before) dispatchEvent(new Event("popstate"));
   return arrived;
 }"""
 
 # What the page computes from each setting, without drawing it.
 COMPUTE = """settings => settings.map(setting => {
-  const {blocks, warps, text, limits, limiters, clusters, idle} = explorer.evaluate(setting);
-  const {resident, block, bytes, ...tile} = explorer.tile(setting);
+  const {blocks, warps, text, limits, limiters, clusters, idle} = model.evaluate(setting);
+  const {resident, block, bytes, ...tile} = model.tile(setting);
   return {blocks, warps, text, limits, limiters, clusters, idle,
-    allocation: explorer.allocation(setting), tile: {...tile, blocks: resident.blocks,
+    allocation: model.allocation(setting), tile: {...tile, blocks: resident.blocks,
       occupancy: resident.text, limiters: resident.limiters}};
 })"""
 
@@ -74,9 +76,7 @@ def shown(browser: OpenedPage) -> OpenedPage:
 
 def go(shown: OpenedPage, **words: object) -> None:
     """Opens an address of the page: the fields that differ from those it starts with."""
-    address = "#" + urlencode({**words, "tab": words.get("tab", "block")})
-    if shown.page.evaluate("location.hash") != address:
-        shown.page.evaluate(GO, address)
+    shown.page.evaluate(GO, "#" + urlencode({"tab": "block", **words}))
 
 
 def text(shown: OpenedPage, name: str) -> str:
@@ -212,8 +212,8 @@ def test_page_shows_what_it_computes(browser: OpenedPage) -> None:
         assert text(browser, "limiters") == ("" if exact["blocks"] else "does not fit: ") + reason
         go(browser, **setting, tab="tile")
         assert text(browser, "tile-blocks") == str(exact["tile"]["blocks"])
-        assert row(browser, "[data-figure=shared]")[0] == f"{exact['tile']['shared']:,} bytes"
-        assert row(browser, "[data-figure=registers]")[0] == str(exact["tile"]["registers"])
+        assert row(browser, "[data-cost=shared]")[0] == f"{exact['tile']['shared']:,} bytes"
+        assert row(browser, "[data-cost=registers]")[0] == str(exact["tile"]["registers"])
     assert text(browser, "notice") == ""
 
 
@@ -224,13 +224,19 @@ def test_every_device_is_offered(shown: OpenedPage) -> None:
 
 
 @pytest.mark.parametrize(("width", "scheme"), [(400, "dark"), (1000, "light"), (1600, "light")])
-def test_page_fits_the_window(browser: OpenedPage, width: int, scheme: Any) -> None:
+def test_page_is_fit_for_every_window_and_reader(
+    browser: OpenedPage, width: int, scheme: Any
+) -> None:
     browser.page.set_viewport_size({"width": width, "height": 900})
     browser.page.emulate_media(color_scheme=scheme)
     for tab in ("tile", "card", "block"):
         go(browser, tab=tab, device="h100-sxm", against="rtx-3090", threads=9999)
-        assert browser.page.locator(f"#{tab} svg:not(:has(path))").count() == 0
+        assert browser.page.locator(f"#{tab} svg:not([aria-label]:has(path))").count() == 0
         assert (browser.faults, browser.overflow) == ([], 0)
+        if width == 1600:
+            assert browser.violations() == []
+    if scheme == "dark":
+        assert browser.violations("color-contrast") == []
 
 
 def test_command_repeats_the_setting(browser: OpenedPage) -> None:
@@ -404,6 +410,9 @@ def test_terms_are_explained_on_hover_and_on_focus(shown: OpenedPage) -> None:
     tip.hover()
     shown.page.wait_for_timeout(300)
     assert tip.is_visible()
+    term = shown.page.locator("label .term", has_text="Named barriers")
+    term.click()
+    assert term.evaluate("term => term === document.activeElement"), "the label's field took it"
     undescribed = shown.page.locator("dfn").evaluate_all(
         "all => all.filter(term => term.tabIndex !== 0"
         " || !document.getElementById(term.getAttribute('aria-describedby')).textContent)"
@@ -449,6 +458,6 @@ def test_rungs_take_the_registers_they_are_compiled_to(browser: OpenedPage) -> N
     go(browser, device="h100-sxm", tab="tile")
     for rung in (rung for rung in RUNGS if rung.kernel in explore.KERNELS):
         browser.page.get_by_role("button", name=f"rung {rung.name}").click()
-        assert row(browser, "[data-figure=registers]")[0] == str(rung.registers)
+        assert row(browser, "[data-cost=registers]")[0] == str(rung.registers)
     browser.page.get_by_role("button", name="Show as a block").click()
     assert "--threads 384 --registers 168 --shared 196608" in text(browser, "command")
