@@ -79,7 +79,7 @@ def explorer(own: SmLimits | None = None) -> str:
         "clusters": CLUSTER_SIZES,
         "l2": fitted().l2,
         "presets": _presets(),
-        "terms": _terms("".join(parts.values()) + asset("explore.js")),
+        "terms": _terms("".join(parts.values())),
     }
     return document(
         "Occupancy explorer",
@@ -187,7 +187,7 @@ def _terms(text: str) -> dict[str, str]:
     place = beside if beside.is_file() else Path(__file__).parents[3] / "docs" / "glossary.md"
     rows = re.findall(r"^\| ([^|]+) \| ([^|]+) \|$", place.read_text("utf-8"), re.MULTILINE)
     meanings = {word: meaning for words, meaning in rows for word in words.split(", ")}
-    wanted = sorted({*re.findall(r'data-term="([^"$]+)"', text)})
+    wanted = sorted({*re.findall(r'data-term="([^"]+)"', text)})
     if missing := [word for word in wanted if word not in meanings]:
         raise ValueError(f"docs/glossary.md has no row for {', '.join(missing)}; add one")
     return {word: re.sub(r"[`*]", "", meanings[word]) for word in wanted}
