@@ -110,14 +110,14 @@ def by_registers(device: SmLimits, threads: int, registers: int) -> int | None:
     Raises:
         DeviceError: for a compute capability whose rules are unknown.
     """
-    if device.granularity is not None:
-        largest, needed = device.registers_per_block, registers * threads
-        return _quotient(device.registers_per_sm, largest, needed, device.granularity)
-    rules = _rules(device)
     if registers == 0:
         return None
+    if device.granularity is not None:
+        needed = allocated_registers(device, threads, registers)
+        return device.registers_per_sm // needed if needed <= device.registers_per_block else 0
+    rules = rules_of(device)
     warps = ceil_div(threads, device.warp_size)
-    warp_registers = round_up(registers * device.warp_size, rules.register_unit)
+    warp_registers = allocated_registers(device, device.warp_size, registers)
     # The launch check assumes that every partition gets as many warps as the fullest one.
     checked = warp_registers * round_up(warps, rules.checked_partitions)
     if registers > rules.registers_per_thread or checked > device.registers_per_block:
@@ -126,14 +126,39 @@ def by_registers(device: SmLimits, threads: int, registers: int) -> int | None:
     return partition_registers // warp_registers * rules.partitions // warps
 
 
-def preferred_shared(device: SmLimits, carve_out: int | None) -> int:
-    """Bytes of shared memory that the SM has for a preferred share in percent, as long as each
-    block fits; None is the driver's default.
+def allocated_registers(device: SmLimits, threads: int, registers: int) -> int:
+    """Registers that an SM allocates to a block: whole units to each of its warps.
 
     Raises:
         DeviceError: for a compute capability whose rules are unknown.
     """
-    return _sm_shared(device, 0, carve_out)
+    if device.granularity is not None:
+        return round_up(registers * threads, device.granularity)
+    warp_registers = round_up(registers * device.warp_size, rules_of(device).register_unit)
+    return ceil_div(threads, device.warp_size) * warp_registers
+
+
+def allocated_shared(device: SmLimits, shared: int) -> int:
+    """Bytes of shared memory that an SM allocates to a block, with those that CUDA reserves.
+
+    Raises:
+        DeviceError: for a compute capability whose rules are unknown.
+    """
+    unit = device.granularity or rules_of(device).shared_unit
+    return round_up(shared + device.reserved_shared_per_block, unit)
+
+
+def sm_shared(device: SmLimits, carve_out: int | None, shared: int = 0) -> int:
+    """Bytes of shared memory of an SM: its least size that has the preferred share, in percent, and
+    room for a block with `shared` bytes. None prefers the largest, as the driver does.
+
+    Raises:
+        DeviceError: for a compute capability whose rules are unknown.
+    """
+    share = 100 if carve_out is None else carve_out
+    least = max(allocated_shared(device, shared), device.shared_per_sm * share // 100)
+    sizes = (1024 * size for size in rules_of(device).carve_outs)
+    return next((size for size in sizes if size >= least), device.shared_per_sm)
 
 
 def by_shared(device: SmLimits, shared: int, carve_out: int | None = None) -> int | None:
@@ -142,17 +167,13 @@ def by_shared(device: SmLimits, shared: int, carve_out: int | None = None) -> in
     Raises:
         DeviceError: for a compute capability whose rules are unknown.
     """
-    if device.granularity is not None:
-        largest = device.shared_per_block_optin
-        return _quotient(device.shared_per_sm, largest, shared, device.granularity)
-    rules, reserved = _rules(device), device.reserved_shared_per_block
-    block_bytes = round_up(shared + reserved, rules.shared_unit)
-    if block_bytes == 0:
+    allocated = allocated_shared(device, shared)
+    if allocated == 0:
         return None
-    if block_bytes > device.shared_per_block_optin + reserved:
+    if allocated > device.shared_per_block_optin + device.reserved_shared_per_block:
         return 0
     # A block larger than the preference still runs: the SM takes the next size that fits it.
-    return _sm_shared(device, block_bytes, carve_out) // block_bytes
+    return sm_shared(device, carve_out, shared) // allocated
 
 
 def by_barriers(device: SmLimits, barriers: int) -> int | None:
@@ -161,22 +182,18 @@ def by_barriers(device: SmLimits, barriers: int) -> int | None:
     Raises:
         DeviceError: for a compute capability whose rules are unknown.
     """
-    slots = _rules(device).barriers_per_slot
+    slots = rules_of(device).barriers_per_slot
     if slots is None or barriers == 0:
         return None
     return slots * device.blocks_per_sm // barriers
 
 
-def _sm_shared(device: SmLimits, least: int, carve_out: int | None) -> int:
-    """The smallest shared memory of the SM with that many bytes and the preferred share."""
-    share = 100 if carve_out is None else carve_out
-    least = max(least, device.shared_per_sm * share // 100)
-    sizes = (1024 * size for size in _rules(device).carve_outs)
-    return next((size for size in sizes if size >= least), device.shared_per_sm)
+def rules_of(device: SmLimits) -> Architecture:
+    """The rules of a device; those of a textbook device have no carve-outs and no barriers.
 
-
-def _rules(device: SmLimits) -> Architecture:
-    """The rules of a device; those of a textbook device have no carve-outs and no barriers."""
+    Raises:
+        DeviceError: for a compute capability whose rules are unknown.
+    """
     if device.granularity is not None:
         return Architecture()
     try:
@@ -188,13 +205,6 @@ def _rules(device: SmLimits) -> Architecture:
             f"{device.name}: no occupancy rules for compute capability {major}.{minor}; "
             f"take a device of one of {supported}"
         ) from None
-
-
-def _quotient(of_sm: int, largest: int, needed: int, granularity: int) -> int | None:
-    if needed == 0:
-        return None
-    allocated = round_up(needed, granularity)
-    return of_sm // allocated if allocated <= largest else 0
 
 
 @dataclass(frozen=True)
@@ -497,7 +507,7 @@ def limit_tables(device: SmLimits) -> LimitTables:
     slot = slot_threads(device)
     slots = device.threads_per_sm // slot
     blocks = range(slot, device.threads_per_block + 1, slot)
-    shares = [preferred_shared(device, share) for share in (None, *range(101))]
+    shares = [sm_shared(device, share) for share in (None, *range(101))]
     sizes = {size: share for share, size in zip((None, *range(101)), shares, strict=True)}
     zero = {"registers": by_registers(device, slot, 0), "shared memory": by_shared(device, 0)}
     return LimitTables(

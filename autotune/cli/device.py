@@ -255,10 +255,10 @@ def occupancy(
 )
 @click.option("--open", "opened", is_flag=True, help="Open it in the browser.")
 def explore(name: str | None, device: str | None, out: Path, opened: bool) -> None:
-    """Write a page with sliders that show what limits the resident blocks of a kernel.
+    """Write a page that shows what limits the resident blocks of a kernel, and what a tile costs.
 
-    The page works offline and has all devices of the catalogue; it needs plotly, the extra
-    `report`. Without a GPU and without a device it starts with an H100.
+    The page works offline and has all devices of the catalogue. Without a GPU and without a device
+    it starts with an H100.
     """
     from autotune.measure import devices, targets
     from autotune.report import pages

@@ -3,12 +3,13 @@
     python scripts/draw/draw.py            every picture
     python scripts/draw/draw.py ladder     one by name
     python scripts/draw/draw.py --check    says which are out of date, with status 1
-    python scripts/draw/draw.py screenshots build/explore.html docs/screenshots/explore
+    python scripts/draw/draw.py screenshots "build/explore.html#registers=34&against=h100-sxm" \\
+        docs/screenshots/explore --heights 1290 2790
 
 Each is drawn from files of `docs/results` or from the package's arithmetic, and carries a SHA-256
 of what it was drawn from. `pip install --group docs` brings matplotlib. `screenshots` takes
 pictures of a page of autotune, such as `autotune explore "rtx 3060" --out build/explore.html`, in
-headless Chromium.
+headless Chromium; the explorer's state follows the `#`.
 """
 
 from __future__ import annotations
@@ -331,7 +332,7 @@ def screenshots(words: list[str]) -> int:
     from playwright.sync_api import sync_playwright
 
     arguments = argparse.ArgumentParser(description="Draws a page of autotune at two widths.")
-    arguments.add_argument("page", type=Path)
+    arguments.add_argument("page", help="file, with the state of the explorer behind a #")
     arguments.add_argument("out", type=Path, help="start of the pictures' names")
     arguments.add_argument("--heights", type=int, nargs=2, default=HEIGHTS, help="in pixels")
     options = arguments.parse_args(words)
@@ -344,8 +345,9 @@ def screenshots(words: list[str]) -> int:
                 viewport={"width": width, "height": height},
                 color_scheme="light" if width > 1000 else "dark",
             )
-            page.goto(options.page.resolve().as_uri())
-            page.locator(".main-svg").first.wait_for(state="attached")
+            path, mark, state = options.page.partition("#")
+            page.goto(Path(path).resolve().as_uri() + mark + state)
+            page.locator("svg path").first.wait_for(state="attached")
             for figure in page.locator("[data-figure]").all():  # drawn when they come near
                 figure.scroll_into_view_if_needed()
                 figure.locator(".main-svg").first.wait_for(state="attached")

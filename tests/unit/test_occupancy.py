@@ -284,8 +284,9 @@ def test_tables_give_the_occupancy(card: str) -> None:
 def test_carve_outs_of_one_size_share_a_step_table() -> None:
     tables = limit_tables(find("h100"))
 
-    assert len(tables.shared) == 10
-    assert set(tables.carve_outs) == set(range(10))
+    # The SM's ten sizes, less 0 KiB: CUDA reserves 1 KiB for each block.
+    assert len(tables.shared) == 9
+    assert set(tables.carve_outs) == set(range(9))
 
 
 SWEPT: dict[str, SmLimits] = {

@@ -54,11 +54,16 @@ def test_wheel_carries_every_cuda_source(wheel: zipfile.ZipFile, pattern: str) -
 
 @pytest.mark.parametrize(
     "pattern",
-    ["*.py", "*.json", "*.json.gz", "py.typed", "templates/*", "page.css", "page.js", "calls.c"],
+    ["*.py", "*.json", "*.json.gz", "py.typed", "templates/*", "*.css", "*.js", "*.html", "*.c"],
 )
 def test_wheel_carries_the_package_and_its_data(wheel: zipfile.ZipFile, pattern: str) -> None:
     wanted = {f"autotune/{name}" for name in files("autotune", pattern)}
     assert wanted - set(wheel.namelist()) == set()
+
+
+def test_wheel_carries_the_glossary(wheel: zipfile.ZipFile) -> None:
+    shipped = wheel.read("autotune/report/pages/glossary.md")
+    assert shipped == (ROOT / "docs/glossary.md").read_bytes()
 
 
 @pytest.mark.skipif(shutil.which("cc") is None, reason="no C compiler")

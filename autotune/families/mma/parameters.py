@@ -12,7 +12,7 @@ from autotune.families.plan import Alignment
 from autotune.families.shared.arguments import along_k, transposed
 from autotune.families.shared.limits import has_cp_async
 from autotune.families.shared.packing import PACKS, Pack, packs
-from autotune.families.shared.tiling import tile_count
+from autotune.families.shared.tiling import buffer_bytes, tile_count
 from autotune.problem import PRECISIONS, Precision, Problem
 from autotune.problem.integers import ceil_div
 
@@ -235,7 +235,7 @@ class MmaParams:
             strips = STRIP_ROWS * (self.wn + STRIP_PADDING) * self.warps_a_slice
         if self.copy == "ahead":
             return self.bk * (self.stages * self.bm + self.bn) * self.element_bytes + 4 * strips
-        buffers = self.stages * self.bk * (self.bm + self.bn) * self.element_bytes
+        buffers = buffer_bytes(self.bm, self.bn, self.bk, self.element_bytes, self.stages)
         return max(buffers, 4 * (slices + strips))
 
     def columns(self, problem: Problem) -> int:

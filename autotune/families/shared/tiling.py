@@ -17,6 +17,11 @@ def tile_count(problem: Problem, rows: int, columns: int) -> int:
     return ceil_div(problem.m, rows) * ceil_div(problem.n, columns)
 
 
+def buffer_bytes(rows: int, columns: int, depth: int, element_bytes: int, stages: int = 1) -> int:
+    """Shared memory of the stages of a tile of rows x columns: `depth` steps of K of A and B."""
+    return stages * depth * (rows + columns) * element_bytes
+
+
 def order_fault(rows: int, columns: int, group: int, few: int, device: Device) -> str | None:
     """Why `group` rows of tiles are not worth taking together; None if they are.
 

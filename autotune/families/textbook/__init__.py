@@ -12,7 +12,7 @@ from autotune.families.family import CUDA_CORES, Family, ParameterFunction, Rule
 from autotune.families.plan import Alignment, Launch, LaunchPlan, Resources, Template
 from autotune.families.shared.arguments import along_k, operands, variants
 from autotune.families.shared.limits import grid_fault, threads_fault
-from autotune.families.shared.tiling import tile_count
+from autotune.families.shared.tiling import buffer_bytes, tile_count
 from autotune.families.summation import sequential, unordered
 from autotune.problem import Problem
 from autotune.problem.integers import ceil_div
@@ -130,7 +130,7 @@ class TiledParams:
 
 def shared_bytes(tile_width: int) -> int:
     """Dynamic shared memory a block: one fp32 tile of each operand."""
-    return 2 * tile_width**2 * 4
+    return buffer_bytes(tile_width, tile_width, tile_width, element_bytes=4)
 
 
 def _shared_fault(tile_width: int, device: Device) -> str | None:

@@ -1,4 +1,4 @@
-"""The seam of the HTML pages: analyses of results, drawn by plotly.js in files that work offline.
+"""The seam of the HTML pages: analyses of results and the explorer, in files that work offline.
 
 Only the verbs `report` and `explore` know it. Plotly and the analyses take long
 to import, so each function here imports what it needs.
@@ -44,8 +44,8 @@ def write_explorer(path: Path, own: SmLimits | None) -> None:
     """Writes the occupancy explorer, which starts with `own`, or else with an H100.
 
     Raises:
-        MissingError: if plotly is not installed or is too old.
         AutotuneError: if it cannot be written, or something else than a page is there.
+        DeviceError: if the occupancy rules of `own` are unknown.
     """
     from autotune.report.pages.explore import explorer
     from autotune.report.pages.page import write

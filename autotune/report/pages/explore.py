@@ -1,44 +1,61 @@
 """The occupancy explorer: an offline page that shows what the resources of a block lead to.
 
-The page looks every limit up in tables that Python makes and takes the least.
+The page looks every limit of an SM up in tables that Python makes and takes the least. Its words
+are explained by the rows of `docs/glossary.md`.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import asdict, fields
+from importlib import resources
 from itertools import chain
+from pathlib import Path
 
-from autotune import roofline
 from autotune.device import CLUSTER_SIZES, SMS, Device, Sm, SmLimits, entries
+from autotune.families.ladder import RUNGS
+from autotune.families.shared.tiling import buffer_bytes
+from autotune.families.textbook import REGISTERS
+from autotune.model.cost import fitted
 from autotune.occupancy import (
     BARRIERS,
     LARGEST_REGISTERS,
     RESOURCES,
-    STAIRS,
     BlockDemand,
     amounts,
     limit_tables,
+    rules_of,
 )
+from autotune.problem.integers import ceil_div
 from autotune.problem.precision import PRECISIONS
-from autotune.report.pages.page import Section, asset, document, escape, percent
-
-SIDES = (1, 2, 4, 8, 16, 32, 64, 96, 128, 160, 192, 256)
-"""Sides of a block's tile of C that the roofline offers."""
+from autotune.report.pages.page import Section, asset, document, percent
 
 START = BlockDemand(threads=256, registers=64, shared=16384)
 """The block that the page starts with."""
 
-_ELEMENT_BYTES = sorted({row.operand.bytes for row in PRECISIONS.values()})
+NUMBERS = {
+    "threads": (1, 1024, START.threads),
+    "registers": (0, LARGEST_REGISTERS, START.registers),
+    "shared": (0, 0, START.shared),
+    "barriers": (0, BARRIERS, START.barriers),
+    "tile_m": (1, 512, 128),
+    "tile_n": (1, 512, 128),
+    "tile_k": (1, 512, 8),
+    "stages": (1, 16, 1),
+    "tile_threads": (1, 1024, 256),
+    "other": (0, LARGEST_REGISTERS, 64),
+}
+"""Least, most and first value of each number of the page; the device states the most of `shared`.
+`other` are the registers of a thread besides its sums."""
 
-_SLIDERS = (
-    ("threads", "Threads a block", 1, 1024, 32),
-    ("registers", "Registers a thread", 0, LARGEST_REGISTERS, 1),
-    ("shared", "Shared memory a block, in bytes", 0, 49152, 128),
-    ("barriers", "Named barriers a block", 0, BARRIERS, 1),
-)
-"""Sliders: field of `BlockDemand`, label, least, most, step of the slider, whose least value is a
-multiple of its step."""
+TILE_WIDTHS = (8, 16, 24, 32)
+"""Widths of the square tiled kernel in the table of tiles."""
+
+KERNELS = ("registers", "fragments", "ring", "roles")
+"""Rungs of the ladder in that table."""
+
+_PARTS = ("intro", "block", "tile", "card")
 
 
 def explorer(own: SmLimits | None = None) -> str:
@@ -48,35 +65,36 @@ def explorer(own: SmLimits | None = None) -> str:
         own: the device to start with; it is added if the catalogue lacks it.
 
     Raises:
-        MissingError: if plotly is not installed or is too old.
         DeviceError: if the occupancy rules of `own` are unknown.
+        ValueError: if the glossary lacks a term of the page.
     """
     cards = _cards(own)
-    first = next((key for key, card in cards.items() if card == own), "h100-sxm")
+    parts = dict(zip(_PARTS, asset("explore.html").split("<hr>\n"), strict=True))
     data = {
+        "start": next((key for key, card in cards.items() if card == own), "h100-sxm"),
         "tables": _tables(cards),
         "cards": {key: _card(card) for key, card in cards.items()},
-        "intensities": {
-            size: [[roofline.intensity(m, n, element_bytes=size) for n in SIDES] for m in SIDES]
-            for size in _ELEMENT_BYTES
-        },
         "precisions": {row.name: [row.label, row.operand.bytes] for row in PRECISIONS.values()},
-        "sides": SIDES,
-        "stairs": STAIRS,
+        "numbers": NUMBERS,
+        "clusters": CLUSTER_SIZES,
+        "l2": fitted().l2,
+        "presets": _presets(),
+        "terms": _terms("".join(parts.values())),
     }
     return document(
         "Occupancy explorer",
         [
-            Section("block", "A block of the kernel", _controls(cards, first)),
-            Section("resident", "What an SM holds", _RESULTS),
-            Section("curves", "What each resource costs", _CURVES),
-            Section("roofline", "What the tile of a block allows", _tile_controls() + _ROOFLINE),
+            Section("block", "A block", parts["block"]),
+            Section("tile", "A GEMM tile", parts["tile"]),
+            Section("card", "The card", parts["card"]),
         ],
-        head=_HEAD,
+        head=parts["intro"],
         data=data,
-        script=asset("explore.js"),
+        script="".join(map(asset, ("explore_model.js", "chart.js", "explore.js"))),
         footer="<p>Resident blocks as NVIDIA's <code>cuda_occupancy.h</code> computes them. "
-        "Made by <code>autotune explore</code>.</p>",
+        "Made by <code>autotune explore</code>. This file loads nothing from elsewhere.</p>",
+        style=asset("explore.css"),
+        plots=False,
     )
 
 
@@ -102,18 +120,17 @@ def _tables(cards: Mapping[str, SmLimits]) -> dict[str, object]:
         steps = {name: amounts(card, name) for name in RESOURCES}
         # Each carve-out has steps of its own.
         steps["shared"] = tuple(sorted({*steps["shared"], *chain(*tables.shared)} - {-1}))
-        result[key] = {
-            **asdict(tables),
-            "texts": texts,
-            "largest": card.shared_per_block_optin,
-            "amounts": steps,
-        }
+        result[key] = {**asdict(tables), "texts": texts, "amounts": steps}
     return result
 
 
 def _card(card: SmLimits) -> dict[str, object]:
     """The data of a device for the page; an SM alone has neither clusters nor a roofline."""
-    described: dict[str, object] = {"name": card.name, "tables": _limits_key(card)}
+    described: dict[str, object] = {
+        "name": card.name,
+        "tables": _limits_key(card),
+        "limits": {"granularity": card.granularity, **asdict(rules_of(card)), **asdict(card)},
+    }
     if not isinstance(card, Device):
         return described
     clusters = {}
@@ -129,95 +146,48 @@ def _card(card: SmLimits) -> dict[str, object]:
         "predicted": not card.knows_clusters,
         "peaks": {compute: card.peak(compute) for compute in PRECISIONS},
         "bandwidth": card.memory_bandwidth,
+        "tensor": [compute for compute in PRECISIONS if card.tensor_rate(compute)],
     }
 
 
-def _controls(cards: Mapping[str, SmLimits], first: str) -> str:
-    options = {"cards": "", "sms": ""}
-    for key, card in cards.items():
-        selected = " selected" if key == first else ""
-        group = "cards" if isinstance(card, Device) else "sms"
-        options[group] += f'<option value="{escape(key)}"{selected}>{escape(card.name)}</option>'
-    sliders = "".join(
-        f'<div class="slider"><label for="{name}">{label}</label>'
-        f'<input type="range" id="{name}" min="{least and step}" max="{most}" step="{step}" '
-        f'value="{getattr(START, name)}">'
-        f'<input type="number" id="{name}-number" aria-label="{label}, as a number" '
-        f'min="{least}" max="{most}" step="1" value="{getattr(START, name)}"></div>'
-        for name, label, least, most, step in _SLIDERS
-    )
-    clusters = "".join(f'<option value="{size}">{size}</option>' for size in CLUSTER_SIZES)
-    shares = "".join(f'<option value="{share}">{share}%</option>' for share in range(101))
-    return (
-        '<div class="controls"><label>Device <select id="device">'
-        f'<optgroup label="Cards">{options["cards"]}</optgroup>'
-        f'<optgroup label="Compute capabilities">{options["sms"]}</optgroup></select></label>'
-        f'<label>Cluster <select id="cluster"><option value="1">none</option>{clusters}</select>'
-        '</label><label>Carve-out <select id="carve-out"><option value="">the largest</option>'
-        f'{shares}</select></label></div><div class="sliders">{sliders}</div>'
-        '<pre class="wrapped"><code id="command"></code></pre>'
-    )
-
-
-def _tile_controls() -> str:
-    sides = "".join(
-        f"<option{' selected' if side == 128 else ''}>{side}</option>" for side in SIDES
-    )
-    computes = "".join(
-        f'<option value="{row.name}">{row.label}</option>' for row in PRECISIONS.values()
-    )
-    return (
-        '<div class="controls"><label>Precision '
-        f'<select id="compute">{computes}</select></label>'
-        f'<label>Rows of the tile <select id="rows">{sides}</select></label>'
-        f'<label>Columns of the tile <select id="columns">{sides}</select></label></div>'
-    )
-
-
-_HEAD = (
-    "<p>Choose what a block of a kernel takes. The page shows how many blocks an SM holds at once, "
-    "what limits them, and what one step more or less would change.</p>"
-)
-
-_RESULTS = (
-    '<div role="status"><dl class="facts">'
-    '<div><dt>Blocks an SM</dt><dd id="blocks"></dd></div>'
-    '<div><dt>Warps an SM</dt><dd id="warps"></dd></div>'
-    '<div><dt>Occupancy</dt><dd id="occupancy"></dd></div>'
-    '<div><dt>Limited by</dt><dd id="limiters"></dd></div>'
-    '<div><dt>Clusters on the card</dt><dd id="clusters"></dd></div>'
-    '<div><dt>SMs left idle</dt><dd id="idle"></dd></div></dl></div>'
-    '<div class="scroll" role="region" tabindex="0" aria-label="Limits"><table>'
-    "<caption>Blocks that each limit allows, and the most that a block may take to keep them or to "
-    'make room for one more</caption><thead><tr><th scope="col">limit</th>'
-    '<th scope="col" class="number">blocks</th>'
-    '<th scope="col">to keep them</th><th scope="col">for one more</th></tr></thead>'
-    '<tbody id="limits"></tbody></table></div>'
-)
-
-_CURVES = (
-    "<p>Resident warps of an SM as one resource changes and the others stay. The mark is the block "
-    'above.</p><div class="columns thirds">'
-    + "".join(
-        f'<figure><div class="plot short" id="curve-{name}" role="img" '
-        f'aria-label="Resident warps of an SM by {words}"></div></figure>'
-        for name, words in (
-            ("threads", "threads a block"),
-            ("registers", "registers a thread"),
-            ("shared", "shared memory a block"),
+def _presets() -> list[dict[str, object]]:
+    """The tiles of the tiled kernel at some widths, and those of rungs of the ladder."""
+    rows: list[dict[str, object]] = [
+        {
+            "name": f"TILE_WIDTH {width}",
+            **dict.fromkeys(("tile_m", "tile_n", "tile_k"), width),
+            "stages": 1,
+            "tile_threads": width**2,
+            "other": REGISTERS - 1,
+            "compute": "f32",
+        }
+        for width in TILE_WIDTHS
+    ]
+    for rung in RUNGS:
+        if rung.kernel not in KERNELS:
+            continue
+        m, n, k = rung.tile
+        stage = buffer_bytes(m, n, k, PRECISIONS[rung.compute].operand.bytes)
+        threads = rung.threads[0] * rung.threads[1]
+        rows.append(
+            {
+                "name": f"rung {rung.name}",
+                **{"tile_m": m, "tile_n": n, "tile_k": k, "stages": rung.shared // stage},
+                "tile_threads": threads,
+                "other": rung.registers - ceil_div(m * n, threads),
+                "compute": rung.compute,
+            }
         )
-    )
-    + "</div>"
-)
+    return rows
 
-_ROOFLINE = (
-    '<dl class="facts"><div><dt>FLOP per byte of device memory</dt><dd id="intensity"></dd></div>'
-    '<div><dt>Attainable</dt><dd id="attainable"></dd></div>'
-    '<div><dt>Of the peak</dt><dd id="share"></dd></div></dl>'
-    '<figure><div class="plot" id="roof" role="img" '
-    'aria-label="FLOP/s by FLOP per byte of device memory, with the tile marked"></div>'
-    "<figcaption>For each step along K a block loads a "
-    "column of A and a row of B as long as its tile and computes 2 x rows x columns operations. "
-    "L2 serves what several blocks read, so a kernel may pass this bound; none passes the "
-    "peak.</figcaption></figure>"
-)
+
+def _terms(text: str) -> dict[str, str]:
+    """The meanings of the terms that a text marks by `data-term`, from the glossary."""
+    beside = resources.files("autotune.report.pages") / "glossary.md"
+    place = beside if beside.is_file() else Path(__file__).parents[3] / "docs" / "glossary.md"
+    rows = re.findall(r"^\| ([^|]+) \| ([^|]+) \|$", place.read_text("utf-8"), re.MULTILINE)
+    meanings = {word: meaning for words, meaning in rows for word in words.split(", ")}
+    wanted = sorted({*re.findall(r'data-term="([^"]+)"', text)})
+    if missing := [word for word in wanted if word not in meanings]:
+        raise ValueError(f"docs/glossary.md has no row for {', '.join(missing)}; add one")
+    return {word: re.sub(r"[`*]", "", meanings[word]) for word in wanted}

@@ -64,6 +64,8 @@ def document(
     data: Mapping[str, object] | None = None,
     script: str = "",
     footer: str = "",
+    style: str = "",
+    plots: bool = True,
 ) -> str:
     """The text of a page.
 
@@ -74,6 +76,8 @@ def document(
         data: JSON values for scripts, which read them by `page.data(name)`.
         script: JavaScript of this page, run after plotly.js and `page.js`.
         footer: HTML.
+        style: CSS of this page.
+        plots: whether plotly.js draws its figures.
 
     Raises:
         MissingError: if plotly is not installed or is too old.
@@ -88,16 +92,17 @@ def document(
         f'<script type="application/json" id="data-{name}">{encoded(value)}</script>\n'
         for name, value in (data or {}).items()
     )
+    scripts = f"<script>{plotly_js()}</script>\n" if plots else ""
     contents = f'<nav aria-label="Contents"><ul>{links}</ul></nav>' if len(sections) > 2 else ""
     return (
         f'{_START}<meta http-equiv="Content-Security-Policy" content="{_POLICY}">\n'
         '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
         '<meta name="color-scheme" content="light dark">\n'
-        f"<title>{escape(title)}</title>\n<style>{asset('page.css')}</style>\n</head>\n<body>\n"
+        f"<title>{escape(title)}</title>\n<style>{asset('page.css')}{style}</style>\n</head>\n<body>\n"
         '<a class="skip" href="#main">Skip to the content</a>\n'
         f"<header><h1>{escape(title)}</h1>{head}</header>\n{contents}\n"
         f'<main id="main">\n{bodies}</main>\n<footer>{footer}</footer>\n{values}'
-        f"<script>{plotly_js()}</script>\n<script>{asset('page.js')}</script>\n"
+        f"{scripts}<script>{asset('page.js')}</script>\n"
         f"<script>{script}</script>\n</body>\n</html>\n"
     )
 

@@ -1,4 +1,4 @@
-"""Every kind of page in a browser: it asks for nothing and offers nothing that uploads."""
+"""Pages drawn by plotly.js in a browser: they ask for nothing and offer nothing that uploads."""
 
 from __future__ import annotations
 
@@ -11,7 +11,6 @@ from support.chromium import opened
 from support.sample_subject import by_hand
 from support.swept_page import NOW, analysis
 
-from autotune.report.pages.explore import explorer
 from autotune.report.pages.overview import Overview, record_row
 from autotune.report.pages.page import write
 
@@ -25,7 +24,6 @@ def overview() -> str:
 PAGES: dict[str, Callable[[], str]] = {
     "report": lambda: analysis(by_hand()).page(),
     "overview": overview,
-    "explore": explorer,
 }
 
 

@@ -5,18 +5,17 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from itertools import pairwise
+from itertools import pairwise, product
 from pathlib import Path
 from typing import Any
 
 import draw
-import pytest
 from support.chromium import opened
 from support.sample_records import H100
 from support.sample_subject import by_hand
 
 from autotune.device import SmLimits, find
-from autotune.occupancy import RESOURCES, BlockDemand, curve
+from autotune.occupancy import RESOURCES, BlockDemand, curve, slot_threads
 from autotune.report.pages.explore import START, explorer
 from autotune.report.pages.occupancy import curve_figure, residency
 from autotune.report.pages.page import write
@@ -74,20 +73,29 @@ def test_students_see_what_the_calculator_says() -> None:
             assert warps == [round(100 * count / most, 1) for count in real]
 
 
-@pytest.mark.parametrize("card", ["h100-sxm", "textbook-d"])
-def test_explorer_draws_what_the_calculator_says(card: str, tmp_path: Path) -> None:
+# The corners of a curve of the explorer: amounts, and slots of the SM, such as warps, in use.
+CORNERS = """([name, most, slots]) => {
+  const chart = document.getElementById(`curve-${name}`), {area} = chart;
+  return [...chart.querySelector("path").getAttribute("d").matchAll(/[ML]([\\d.]+) ([\\d.]+)/g)]
+    .map(([, x, y]) => [Math.round((x - area.left) / area.width * most),
+      Math.round((area.top + area.height - y) / area.height * slots)]);
+}"""
+
+
+def test_explorer_draws_what_the_calculator_says(tmp_path: Path) -> None:
     write(tmp_path / "page.html", explorer())
     with opened(tmp_path / "page.html") as shown:
-        shown.page.select_option("#device", card)
-        lines: dict[str, Any] = {}
-        for resource in RESOURCES:
-            shown.page.wait_for_function(f"document.getElementById('curve-{resource}').data")
-            script = f"document.getElementById('curve-{resource}').data[0]"
-            lines[resource] = shown.page.evaluate(
-                f"({{x: {script}.x, y: {script}.y, line: {script}.line}})"
-            )
-    for resource, line in lines.items():
-        assert heights(line, resource) == exact(find(card), START, resource)
+        for card, resource in product(("h100-sxm", "textbook-d"), RESOURCES):
+            device = find(card)
+            most = {"threads": 1024, "registers": 255, "shared": device.shared_per_block_optin}
+            slots = device.threads_per_sm // slot_threads(device)
+            shown.page.select_option("#device", card)
+            corners = shown.page.evaluate(CORNERS, [resource, most[resource], slots])
+            assert all(a[0] == b[0] or a[1] == b[1] for a, b in pairwise(corners))
+            xs, ys = zip(*corners[1::2], strict=True)
+            for place in PLACES[resource]:
+                share = replace(START, **{resource: place}).on(device).occupancy
+                assert ys[bisect_left(xs, place)] == round(share * slots)
 
 
 def test_amounts_between_two_points_change_nothing() -> None:
