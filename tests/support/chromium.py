@@ -43,7 +43,7 @@ class OpenedPage:
     def violations(self, *rules: str) -> list[str]:
         """What axe-core finds, a line for each element; of these rules alone if any are given."""
         axe = pytest.importorskip("axe_playwright_python.sync_playwright", reason="no axe")
-        options: dict[str, object] = {"resultTypes": ["violations"]}
+        options: dict[str, object] = {"resultTypes": ["violations"], "preload": False}
         if rules:
             options["runOnly"] = rules
         found = axe.Axe().run(self.page, options=options).response["violations"]
