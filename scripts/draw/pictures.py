@@ -31,7 +31,14 @@ BLUE, ORANGE, GREEN, RED, PURPLE, SKY = (
     "#56b4e9",
 )
 INK, MUTED, GRID, GROUND = "#1f2328", "#6b7280", "#e5e7eb", "#ffffff"
-IN_DARK = {INK: "#e6eaf0", MUTED: "#a3afbf", GRID: "#3a4250", GROUND: "#1e2129"}
+IN_DARK = {
+    INK: "#e6eaf0",
+    MUTED: "#a3afbf",
+    GRID: "#3a4250",
+    GROUND: "#1e2129",
+    BLUE: "#3d9be0",
+    SKY: "#9fdcff",
+}
 """The colours on pages that are dark; the others stay."""
 
 SETTINGS = {

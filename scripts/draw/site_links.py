@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from mkdocs.config.defaults import MkDocsConfig
+    from mkdocs.structure.files import Files
     from mkdocs.structure.pages import Page
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -23,7 +24,7 @@ EMPTY_HEADING = re.compile(r"<th((?: style=\"[^\"]*\")?)></th>")
 logger = logging.getLogger("mkdocs.hooks.site_links")
 
 
-def on_page_markdown(markdown: str, /, *, page: Page, config: MkDocsConfig, **_: Any) -> str:
+def on_page_markdown(markdown: str, /, *, page: Page, config: MkDocsConfig, files: Files) -> str:
     """The page with links that work on the site: to a page of it, or else to the repository."""
     if page.file.abs_src_path is None:  # made for the site
         return markdown
@@ -43,9 +44,13 @@ def on_page_markdown(markdown: str, /, *, page: Page, config: MkDocsConfig, **_:
             return f"{repository}/{kind}/main/{target.relative_to(ROOT).as_posix()}"
         return Path(relpath(target, here)).as_posix()
 
-    # Live pages have no file that a link on GitHub could lead to.
+    def of_live_page(match: re.Match[str]) -> str:
+        names = (match["page"] + ending for ending in (".md", ".html"))
+        name = next((name for name in names if files.get_file_from_path(name)), match["page"])
+        return Path(relpath(docs / name, here)).as_posix()
+
     linked = LINK.sub(on_site, markdown)
-    return linked.replace(f"]({config.site_url}", f"]({relpath(docs, here)}/")
+    return re.sub(rf"(?<=\]\(){config.site_url}(?P<page>[\w/]+)\.html", of_live_page, linked)
 
 
 def on_page_content(html: str, /, **_: Any) -> str:

@@ -167,6 +167,15 @@ def test_each_kind_of_page_is_sound(
         assert shown.faults == []
 
 
+def test_navigation_of_a_narrow_page_opens_by_keyboard(site: Path) -> None:
+    with opened(site / "index.html", width=400) as shown:
+        link = shown.page.locator(".md-sidebar--primary .md-nav__link", has_text="Changelog")
+        assert not link.is_visible()
+        shown.page.get_by_role("button", name="Navigation").press("Enter")
+        link.press("Enter")
+        shown.page.wait_for_url("**/changelog.html")
+
+
 def test_pictures_follow_the_colours_of_the_page(site: Path) -> None:
     with opened(site / "student.html", scheme="dark") as shown:
         picture = shown.page.locator("img[src$='roofline.svg']")
