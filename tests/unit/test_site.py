@@ -39,7 +39,6 @@ KINDS = (
     "student.html",
     "c-and-cpp.html",
     "results.html",
-    "environment.html",
     "api/errors.html",
     "ladder.html",
 )
