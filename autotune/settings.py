@@ -1,5 +1,5 @@
-"""Directories and programs of this machine. Only this module reads environment variables;
-`VARIABLES` lists those of the package."""
+"""Directories and programs of this machine; `VARIABLES` lists the environment variables of the
+package."""
 
 from __future__ import annotations
 
@@ -463,17 +463,19 @@ VARIABLES: dict[str, Callable[[], object]] = {
     "AUTOTUNE_SHIPPED_DIR": shipped_dir,
     "AUTOTUNE_SITE_DIR": partial(_require_directories, "AUTOTUNE_SITE_DIR"),
     FORMER_SITE_DIR: partial(_require_directories, FORMER_SITE_DIR),
+    "CC": str,  # compiles the warm calls when the package is built
+    "CUPY_TF32": cupy_tf32,
+    "_AUTOTUNE_COMPLETE": str,  # by which a shell asks for completions
 }
-"""The environment variables of the package, each with the function that reads it."""
+"""The environment variables that the package reads, each with the function that checks it."""
 
 
-def faults() -> list[str]:
-    """A line for each variable whose name or value is wrong."""
-    values = (_fault(name) for name in VARIABLES if name in os.environ)
-    return [*misspelt(), *(fault for fault in values if fault)]
+def value(name: str) -> str | None:
+    """The text of a variable of `VARIABLES`; None if it is not set."""
+    return os.environ.get(name)
 
 
-def _fault(name: str) -> str:
+def fault(name: str) -> str:
     """The fault of a variable's value; empty if it is right."""
     try:
         VARIABLES[name]()

@@ -46,7 +46,7 @@ _REBUILD = "install a wheel of this platform, or build it on a machine with a C 
 _REINSTALL = "pip install --force-reinstall tile-autotune"
 
 SET_CACHE = "set AUTOTUNE_CACHE_DIR to a directory that you can write to"
-CORRECT = "correct the variable or unset it; docs/cache.md lists all"
+CORRECT = "correct the variable or unset it; docs/environment.md lists all"
 
 HARDWARE = {"driver", "GPU", "tuning session"}
 """Checks that count only on a machine with a GPU."""
@@ -72,8 +72,12 @@ class Check:
 
 
 def checks() -> tuple[Check, ...]:
-    """Runs all checks. Never raises: an error in a check is its result."""
-    return tuple(_checked(name, check) for name, check in _CHECKS.items())
+    """Runs all checks, one for each environment variable. Never raises: an error in a check is its
+    result."""
+    results = [_checked(name, check) for name, check in _CHECKS.items()]
+    results += [_checked(name, partial(_variable, name)) for name in settings.VARIABLES]
+    results += [Check("variables", False, line, CORRECT) for line in settings.misspelt()]
+    return tuple(results)
 
 
 def broken(checks: Sequence[Check]) -> list[Check]:
@@ -301,10 +305,11 @@ def _cache() -> _Result:
     return True, f"{directory}, {shutil.disk_usage(directory).free / 1e9:.1f} GB free", ""
 
 
-def _environment() -> _Result:
-    if faults := "; ".join(settings.faults()):
-        return False, faults, CORRECT
-    return True, "no variable of autotune is wrong", ""
+def _variable(name: str) -> _Result:
+    if fault := settings.fault(name):
+        return False, fault, CORRECT
+    value = settings.value(name)
+    return (None, "not set", "") if value is None else (True, value or "empty", "")
 
 
 _CHECKS: Mapping[str, Callable[[], _Result]] = {
@@ -328,6 +333,5 @@ _CHECKS: Mapping[str, Callable[[], _Result]] = {
     "compiled calls": _compiled_calls,
     "cache": _cache,
     "temporary files": lambda: (True, str(files.temporary_dir()), ""),
-    "environment": _environment,
     "recordings": _recordings,
 }

@@ -101,25 +101,36 @@ def why(rung: Rung, counters: Counted) -> RenderableType:
     Raises:
         NotFoundError: if there are none of the rung.
     """
-    if rung.number not in counters:
-        raise NotFoundError(f"no counters of rung {rung.number} are recorded")
-    shown = [row for row in RUNGS[max(0, rung.number - 2) : rung.number] if row.number in counters]
-    device = catalogue.find(COUNTED_ON)
+    shown, rows = compared(rung, counters)
     table = FittedTable()
-    table.add(f"at {COUNTED_SIDE} on {device.name}", kind="text")
+    table.add(f"at {COUNTED_SIDE} on {catalogue.find(COUNTED_ON).name}", kind="text")
     table.add(*(row.name for row in shown))
-    columns = [dict(_counted(counters[row.number], row, device)) for row in shown]
-    for name in columns[0]:
-        table.add_row(name, *(column[name] for column in columns))
-    for stall, text in STALLS.items():
-        cycles = [counters[row.number][stall] for row in shown]
-        whole = [_cycles(counters[row.number]) for row in shown]
-        if any(part >= LEAST_STALL * all_ for part, all_ in zip(cycles, whole, strict=True)):
-            table.add_row(f"    waiting for {text}", *(f"{part:.2f}" for part in cycles))
+    for name, cells in rows.items():
+        table.add_row(name, *cells)
     title = Text(f"{rung.name}: {rung.change}.", style="bold")
     if rung.removed:
         title.append(f"\nRemoved: {rung.removed}.")
     return Group(title, table, Text(WHY, style="dim"))
+
+
+def compared(rung: Rung, counters: Counted) -> tuple[list[Rung], dict[str, list[str]]]:
+    """The rung before, if it has counters, and the rung; then the texts of their counters by name.
+
+    Raises:
+        NotFoundError: if there are none of the rung.
+    """
+    if rung.number not in counters:
+        raise NotFoundError(f"no counters of rung {rung.number} are recorded")
+    shown = [row for row in RUNGS[max(0, rung.number - 2) : rung.number] if row.number in counters]
+    device = catalogue.find(COUNTED_ON)
+    columns = [dict(_counted(counters[row.number], row, device)) for row in shown]
+    rows = {name: [column[name] for column in columns] for name in columns[0]}
+    for stall, text in STALLS.items():
+        cycles = [counters[row.number][stall] for row in shown]
+        whole = [_cycles(counters[row.number]) for row in shown]
+        if any(part >= LEAST_STALL * all_ for part, all_ in zip(cycles, whole, strict=True)):
+            rows[f"    waiting for {text}"] = [f"{part:.2f}" for part in cycles]
+    return shown, rows
 
 
 def _counted(counted: Mapping[str, float], rung: Rung, device: Device) -> Iterator[tuple[str, str]]:

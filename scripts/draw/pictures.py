@@ -30,7 +30,16 @@ BLUE, ORANGE, GREEN, RED, PURPLE, SKY = (
     "#cc79a7",
     "#56b4e9",
 )
-INK, MUTED, GRID = "#1f2328", "#6b7280", "#e5e7eb"
+INK, MUTED, GRID, GROUND = "#1f2328", "#6b7280", "#e5e7eb", "#ffffff"
+IN_DARK = {
+    INK: "#e6eaf0",
+    MUTED: "#a3afbf",
+    GRID: "#3a4250",
+    GROUND: "#1e2129",
+    BLUE: "#3d9be0",
+    SKY: "#9fdcff",
+}
+"""The colours on pages that are dark; the others stay."""
 
 SETTINGS = {
     "svg.fonttype": "none",
@@ -52,7 +61,7 @@ SETTINGS = {
     "xtick.labelcolor": INK,
     "ytick.labelcolor": INK,
     "legend.frameon": False,
-    "figure.facecolor": "white",
+    "figure.facecolor": GROUND,
     "figure.constrained_layout.use": True,
 }
 
@@ -87,6 +96,18 @@ ROOT = Path(__file__).resolve().parents[2]
 RESULTS_FOLDER = ROOT / "docs" / "results"
 FOLDER = ROOT / "docs" / "pictures"
 STAMP = re.compile(r"drawn from ([0-9a-f]{64})")
+
+
+def dark_style() -> str:
+    """Style rules by which a picture is dark where the page around it is."""
+    rules = (
+        f'{element}[style*="{part}: {light}"] {{ {part}: {dark} !important }}'
+        for light, dark in IN_DARK.items()
+        for part in ("fill", "stroke")
+        # White text stands in coloured cells.
+        for element in (("path",) if light == GROUND else ("",))
+    )
+    return f"@media (prefers-color-scheme: dark) {{ {' '.join(rules)} }}"
 
 
 @dataclass(frozen=True)
@@ -140,7 +161,8 @@ class Picture:
                 format="svg",
                 metadata={**about, "Date": None, "Creator": "scripts/draw/draw.py"},
             )
-        lines = target.getvalue().decode().splitlines()
+        text = target.getvalue().decode().replace("</style>", f"\n{dark_style()}</style>", 1)
+        lines = text.splitlines()
         return "\n".join(line.rstrip() for line in lines) + "\n"
 
 
@@ -213,7 +235,7 @@ def draw_shapes(values: Any) -> Figure:
     table = np.array(values["ratios"])
     axes.imshow(table, cmap=colours, norm=LogNorm(1 / 2.5, 2.5), aspect="auto")
     for (row, column), ratio in np.ndenumerate(table):
-        ink = "white" if ratio > 1.75 else INK
+        ink = "white" if ratio > 1.75 else "black"  # of cells, whose colours stay in the dark
         axes.text(column, row, f"{ratio:.2f}", color=ink, ha="center", va="center", size=8.5)
     axes.axvline(len(PRECISIONS) - 0.5, color="white", linewidth=5)
     axes.set_xticks(range(len(values["columns"])), values["columns"])

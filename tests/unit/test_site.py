@@ -1,7 +1,9 @@
-"""The documentation site: it builds strictly, is whole, and loads nothing from elsewhere."""
+"""The documentation site: it builds strictly, is whole, accessible, works when it is opened as a
+file, and loads nothing from elsewhere."""
 
 from __future__ import annotations
 
+import io
 import os
 import re
 import subprocess
@@ -11,12 +13,17 @@ from collections.abc import Iterator
 from functools import partial
 from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+from typing import Literal
 
 import pytest
+from matplotlib.image import imread
 from support.chromium import close, opened
 from support.paths import ROOT
 
 import autotune
+from autotune.families.ladder import RUNGS
+from autotune.report import ladder
+from autotune.tuning.ladder import counters
 
 # Names that are modules, each with something of it.
 MODULES = {
@@ -26,7 +33,15 @@ MODULES = {
     "occupancy": "occupancy.occupancy",
     "roofline": "roofline.attainable",
 }
-SHOWN = ("index.html", "student.html", "results.html", "api/tuning.html")
+# A page of each kind: prose, pictures, programs, tables, the reference, and those without a source.
+KINDS = (
+    "index.html",
+    "student.html",
+    "c-and-cpp.html",
+    "results.html",
+    "api/errors.html",
+    "ladder.html",
+)
 
 
 class Quiet(SimpleHTTPRequestHandler):
@@ -107,9 +122,9 @@ def test_broken_links_end_the_build(tmp_path: Path) -> None:
     (docs / "glossary.md").write_text("# Glossary\n")
     config = (ROOT / "mkdocs.yml").read_text("utf-8").partition("\nnav:")[0]
     config = config.replace("docs_dir: docs", f"docs_dir: {docs}")
-    config = config.replace(
-        "scripts/draw/site_links.py", str(ROOT / "scripts" / "draw" / "site_links.py")
-    )
+    hooks = str(ROOT / "scripts" / "draw" / "site_links.py")
+    config = config.replace("scripts/draw/site_links.py", hooks)
+    config = config.replace("  - scripts/draw/site_pages.py\n", "")
     (tmp_path / "mkdocs.yml").write_text(config)
 
     done = build(tmp_path / "site", tmp_path / "mkdocs.yml")
@@ -118,21 +133,85 @@ def test_broken_links_end_the_build(tmp_path: Path) -> None:
     assert [link for link in links if f"'{link}'" not in done.stderr] == []
 
 
-@pytest.mark.parametrize("width", [400, 1600])
-def test_pages_are_sound_in_a_browser(served: str, tmp_path: Path, width: int) -> None:
-    (tmp_path / "empty.html").write_text("<!doctype html><title>empty</title>")
-    with opened(tmp_path / "empty.html", width=width) as shown:
-        for name in SHOWN:
-            shown.page.goto(f"{served}/{name}", wait_until="networkidle")
+def test_headings_are_in_order_and_pictures_have_texts(site: Path) -> None:
+    faults = []
+    for page in {*site.rglob("*.html")} - {site / "404.html"}:
+        text = re.sub(r"<script\b.*?</script>", "", page.read_text("utf-8"), flags=re.S)
+        levels = [int(level) for level in re.findall(r"<h([1-6])\b", text)]
+        steps = zip([0, *levels], levels, strict=False)
+        if levels.count(1) != 1 or any(level > before + 1 for before, level in steps):
+            faults.append((page.name, levels))
+        pictures = re.findall(r"<img\b[^>]*>", text)
+        faults += [(page.name, img) for img in pictures if not re.search(r'alt="[^"]', img)]
+    assert faults == []
+
+
+@pytest.mark.parametrize(
+    ("width", "scheme", "rules"),
+    [
+        (1600, "light", ()),
+        # What depends on colours and width alone.
+        (400, "dark", ("color-contrast", "link-in-text-block", "scrollable-region-focusable")),
+    ],
+)
+def test_each_kind_of_page_is_sound(
+    site: Path, width: int, scheme: Literal["light", "dark"], rules: tuple[str, ...]
+) -> None:
+    with opened(site / "index.html", width=width, scheme=scheme) as shown:
+        for name in KINDS:
+            shown.page.goto((site / name).as_uri())
             assert shown.page.locator("h1").count() == 1
             assert shown.overflow == 0, name
-        assert [fault for fault in shown.faults if served not in fault] == []
+            assert shown.violations(*rules) == [], name
+        assert shown.faults == []
 
 
-def test_search_finds_a_word_of_the_glossary(served: str, tmp_path: Path) -> None:
-    (tmp_path / "empty.html").write_text("<!doctype html><title>empty</title>")
-    with opened(tmp_path / "empty.html") as shown:
-        shown.page.goto(f"{served}/index.html", wait_until="networkidle")
+def test_navigation_of_a_narrow_page_opens_by_keyboard(site: Path) -> None:
+    with opened(site / "index.html", width=400) as shown:
+        link = shown.page.locator(".md-sidebar--primary .md-nav__link", has_text="Changelog")
+        assert not link.is_visible()
+        shown.page.get_by_role("button", name="Navigation").press("Enter")
+        link.press("Enter")
+        shown.page.wait_for_url("**/changelog.html")
+
+
+def test_pictures_follow_the_colours_of_the_page(site: Path) -> None:
+    with opened(site / "student.html", scheme="dark") as shown:
+        picture = shown.page.locator("img[src$='roofline.svg']")
+        dark = imread(io.BytesIO(picture.screenshot())).mean()
+        shown.page.locator("label[title=Light]").click()
+        light = imread(io.BytesIO(picture.screenshot())).mean()
+    assert dark < 0.5 < light
+
+
+def test_ladder_shows_the_chosen_rung(site: Path) -> None:
+    rung = RUNGS[11]
+    with opened(site / "ladder.html") as shown:
+        shown.page.locator(".ladder a", has_text=rung.name).click()
+        section = shown.page.locator(".rung:visible")
+        assert section.locator("h2").inner_text().startswith(rung.name)
+        cells = section.locator("table td:last-child").all_inner_texts()
+        _, rows = ladder.compared(rung, counters())
+        assert cells == [row[-1] for row in rows.values()]
+        section.locator("label", has_text="Difference").click()
+        assert "@@" in section.locator("code:visible").inner_text()
+        section.locator("label", has_text="Source").click()
+        assert section.locator("pre:visible code").inner_text() == ladder.source(rung)
+        assert shown.violations("color-contrast") == []
+
+
+def test_explorer_runs_on_the_site(site: Path) -> None:
+    with opened(site / "explore.html") as shown:
+        assert shown.page.locator("#occupancy").inner_text() == "50.0%"
+        shown.page.get_by_role("link", name="autotune's documentation").click()
+        assert shown.page.url == (site / "index.html").as_uri()
+
+
+@pytest.mark.parametrize("kind", ["file", "server"])
+def test_search_finds_a_word_of_the_glossary(site: Path, served: str, kind: str) -> None:
+    with opened(site / "results" / "h100" / "index.html") as shown:
+        if kind == "server":
+            shown.page.goto(f"{served}/results/h100/index.html")
         words = shown.page.locator("input[name=query]")
         words.click()
         shown.page.get_by_text("Type to start searching").wait_for(timeout=120_000)
@@ -140,3 +219,4 @@ def test_search_finds_a_word_of_the_glossary(served: str, tmp_path: Path) -> Non
         # Results are drawn again with each letter that is found.
         results = shown.page.locator(".md-search-result__item", has_text="Glossary")
         results.first.wait_for(timeout=120_000)
+        assert [fault for fault in shown.faults if served not in fault] == []

@@ -296,3 +296,21 @@ def test_missing_extra_is_named(name: str, package: str, monkeypatch: pytest.Mon
     monkeypatch.setattr(metadata, "version", version)
     result = check(f"{name} extra")
     assert (result.ok, result.remedy) == (None, f"pip install 'tile-autotune[{name}]'")
+
+
+def test_every_variable_has_a_row(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("AUTOTUNE_SITE_DIR", raising=False)
+    monkeypatch.setenv("AUTOTUNE_NVRTC", "11")
+    monkeypatch.setenv("AUTOTUNE_CACHEDIR", "/x")
+    monkeypatch.setattr(doctor, "_CHECKS", {})
+    rows = {row.name: row for row in doctor.checks()}
+    assert [*rows] == [*settings.VARIABLES, "variables"]
+    cache = os.environ["AUTOTUNE_CACHE_DIR"]
+    assert rows["AUTOTUNE_CACHE_DIR"] == doctor.Check("AUTOTUNE_CACHE_DIR", True, cache)
+    assert rows["AUTOTUNE_SITE_DIR"] == doctor.Check("AUTOTUNE_SITE_DIR", None, "not set")
+    wrong = rows["AUTOTUNE_NVRTC"], rows["variables"]
+    assert [row.detail for row in wrong] == [
+        "AUTOTUNE_NVRTC is 11; give 12 or 13, or unset it",
+        "AUTOTUNE_CACHEDIR is not a variable of autotune; did you mean AUTOTUNE_CACHE_DIR?",
+    ]
+    assert doctor.broken([*rows.values()]) == [*wrong]
