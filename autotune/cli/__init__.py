@@ -16,7 +16,6 @@ from autotune import settings
 from autotune.cli import cache, device, export, lookup, topics, tuning
 from autotune.cli.options import Interrupted, VerbGroup, show_line
 from autotune.errors import AutotuneError, UnsavedError
-from autotune.version import __version__
 
 NAME = "autotune"
 
@@ -125,8 +124,24 @@ def root() -> click.Group:
         no_args_is_help=False,
         context_settings={"help_option_names": ["-h", "--help"]},
     )
-    click.version_option(__version__, message="%(version)s", help="Print the version.")(verbs)
+    version = click.option(
+        "--version",
+        is_flag=True,
+        expose_value=False,
+        is_eager=True,
+        callback=_print_version,
+        help="Print the version.",
+    )
+    version(verbs)
     return verbs
+
+
+def _print_version(context: click.Context, _: click.Parameter, asked: bool) -> None:
+    if asked:
+        from autotune.version import __version__
+
+        click.echo(__version__)
+        context.exit()
 
 
 def _print_record(record: object) -> None:
