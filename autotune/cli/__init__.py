@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import logging
 import os
 import sys
 import warnings
@@ -46,8 +47,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     An error is one line on standard error.
     """
     words = sys.argv[1:] if arguments is None else arguments
-    with _written_output(), warnings.catch_warnings():
-        warnings.showwarning = _show_warning
+    with _written_output(), _shown_warnings():
         for line in settings.misspelt():
             print(f"warning: {line}", file=sys.stderr)
         try:
@@ -152,6 +152,24 @@ def _print_record(record: object) -> None:
         return
     print("error: save standard output as a file and `autotune cache import` it", file=sys.stderr)
     print(codec.dumps(record).decode())
+
+
+class _LineHandler(logging.Handler):
+    def emit(self, record: logging.LogRecord) -> None:
+        show_line(f"{record.levelname.lower()}: {record.getMessage()}", sys.stderr)
+
+
+@contextmanager
+def _shown_warnings() -> Iterator[None]:
+    """Prints what the package logs, and warnings, as a line each on standard error."""
+    logger, handler = logging.getLogger("autotune"), _LineHandler(logging.WARNING)
+    logger.addHandler(handler)
+    try:
+        with warnings.catch_warnings():
+            warnings.showwarning = _show_warning
+            yield
+    finally:
+        logger.removeHandler(handler)
 
 
 def _show_warning(message: Warning | str, *_: object, **__: object) -> None:
