@@ -161,16 +161,12 @@ class _LineHandler(logging.Handler):
 
 @contextmanager
 def _shown_warnings() -> Iterator[None]:
-    """Prints what the package logs, and warnings, as a line each on standard error."""
-    logger, handler = logging.getLogger("autotune"), _LineHandler(logging.WARNING)
+    """Prints warnings, and what the package logs, as a line each on standard error."""
+    logger, handler = logging.getLogger(NAME), _LineHandler(logging.WARNING)
     logger.addHandler(handler)
     try:
         with warnings.catch_warnings():
-            warnings.showwarning = _show_warning
+            warnings.showwarning = lambda message, *_, **__: logger.warning("%s", message)
             yield
     finally:
         logger.removeHandler(handler)
-
-
-def _show_warning(message: Warning | str, *_: object, **__: object) -> None:
-    show_line(f"warning: {message}", sys.stderr)

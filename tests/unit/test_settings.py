@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import logging
 import os
 import re
 import stat
@@ -201,6 +202,12 @@ def test_records_of_a_site_have_a_search_path(
     places = tmp_path / "team", tmp_path / "company"
     monkeypatch.setenv("AUTOTUNE_SITE_DIR", os.pathsep.join(map(str, ("", *places))))
     assert settings.site_dirs() == [*places]
+
+
+def test_message_is_logged_once_as_it_is(caplog: pytest.LogCaptureFixture) -> None:
+    for _ in range(2):
+        settings.warn_once("50 % of /a/file is broken")
+    assert caplog.record_tuples == [("autotune", logging.WARNING, "50 % of /a/file is broken")]
 
 
 def test_former_search_path_is_read_with_a_warning(
