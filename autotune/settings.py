@@ -3,9 +3,9 @@ package."""
 
 from __future__ import annotations
 
+import logging
 import os
 import stat
-import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from contextvars import ContextVar
@@ -75,8 +75,8 @@ def home() -> Path | None:
 
 @cache
 def warn_once(message: str) -> None:
-    """Warns once in a process; the filter of warnings forgets what it has shown."""
-    warnings.warn(message, stacklevel=1)
+    """Logs a warning to the logger `autotune`, once in a process."""
+    logging.getLogger("autotune").warning("%s", message)
 
 
 def _absolute(name: str, text: str) -> Path:

@@ -8,7 +8,6 @@ times of the tuned sizes, expects to be faster there.
 from __future__ import annotations
 
 import math
-import warnings
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from functools import partial
@@ -134,10 +133,9 @@ def cover(
         try:
             tuned[size] = made(size, race, deadline, len(sizes) - place)
         except BudgetError:
-            warnings.warn(
+            settings.warn_once(
                 f"{covered}: the budget was over with {len(sizes) - place} sizes to tune; run "
-                "again to go on",
-                stacklevel=2,
+                "again to go on"
             )
             break
         covered = saved()

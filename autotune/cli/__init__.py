@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import logging
 import os
 import sys
 import warnings
@@ -16,7 +17,6 @@ from autotune import settings
 from autotune.cli import cache, device, export, lookup, topics, tuning
 from autotune.cli.options import Interrupted, VerbGroup, show_line
 from autotune.errors import AutotuneError, UnsavedError
-from autotune.version import __version__
 
 NAME = "autotune"
 
@@ -47,8 +47,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     An error is one line on standard error.
     """
     words = sys.argv[1:] if arguments is None else arguments
-    with _written_output(), warnings.catch_warnings():
-        warnings.showwarning = _show_warning
+    with _written_output(), _shown_warnings():
         for line in settings.misspelt():
             print(f"warning: {line}", file=sys.stderr)
         try:
@@ -125,8 +124,24 @@ def root() -> click.Group:
         no_args_is_help=False,
         context_settings={"help_option_names": ["-h", "--help"]},
     )
-    click.version_option(__version__, message="%(version)s", help="Print the version.")(verbs)
+    version = click.option(
+        "--version",
+        is_flag=True,
+        expose_value=False,
+        is_eager=True,
+        callback=_print_version,
+        help="Print the version.",
+    )
+    version(verbs)
     return verbs
+
+
+def _print_version(context: click.Context, _: click.Parameter, asked: bool) -> None:
+    if asked:
+        from autotune.version import __version__
+
+        click.echo(__version__)
+        context.exit()
 
 
 def _print_record(record: object) -> None:
@@ -139,5 +154,19 @@ def _print_record(record: object) -> None:
     print(codec.dumps(record).decode())
 
 
-def _show_warning(message: Warning | str, *_: object, **__: object) -> None:
-    show_line(f"warning: {message}", sys.stderr)
+class _LineHandler(logging.Handler):
+    def emit(self, record: logging.LogRecord) -> None:
+        show_line(f"{record.levelname.lower()}: {record.getMessage()}", sys.stderr)
+
+
+@contextmanager
+def _shown_warnings() -> Iterator[None]:
+    """Prints warnings, and what the package logs, as a line each on standard error."""
+    logger, handler = logging.getLogger(NAME), _LineHandler(logging.WARNING)
+    logger.addHandler(handler)
+    try:
+        with warnings.catch_warnings():
+            warnings.showwarning = lambda message, *_, **__: logger.warning("%s", message)
+            yield
+    finally:
+        logger.removeHandler(handler)

@@ -16,7 +16,6 @@ from __future__ import annotations
 import contextlib
 import json
 import lzma
-import warnings
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import asdict, dataclass, fields
 from functools import lru_cache
@@ -28,6 +27,7 @@ from autotune.cuda.program import CompileFailure, Program, source_hash
 from autotune.errors import CacheError
 from autotune.families.plan import Template
 from autotune.files import checksum, decoding, limits, reading
+from autotune.settings import warn_once
 
 FORMAT = 2
 LARGEST = 2**31 - 1
@@ -79,7 +79,7 @@ def cached(
             try:
                 _write(path, result)
             except CacheError as error:
-                warnings.warn(f"compiled programs are not kept: {error}", stacklevel=2)
+                warn_once(f"compiled programs are not kept: {error}")
     return result
 
 

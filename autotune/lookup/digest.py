@@ -44,7 +44,6 @@ from autotune.problem import Problem
 from autotune.records import Entry, Record, Store
 from autotune.records.bundle import BundleReader
 from autotune.records.record import PREDICTED
-from autotune.version import __version__
 
 FORMAT = 4
 
@@ -387,7 +386,7 @@ def _read(path: Path, content: str) -> list[RecordDigest] | None:
 
 def _key(content: str) -> str:
     """The key of digests: a hash of the records and of what describes them."""
-    return sha256(json.dumps([FORMAT, __version__, _model(), content]).encode()).hexdigest()
+    return sha256(json.dumps([FORMAT, _model(), content]).encode()).hexdigest()
 
 
 @cache

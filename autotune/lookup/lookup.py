@@ -43,7 +43,7 @@ from autotune.records import Record, Records, Store, shipped
 from autotune.records.ranges import Range
 from autotune.records.record import BEST_FIRST
 from autotune.settings import Mode
-from autotune.version import __version__
+from autotune.version import RELEASE
 
 QUICK_LOSS = 0.01
 """Mean loss of a quick race against full tuning."""
@@ -226,10 +226,10 @@ def _path(problem: Problem, device: Device, records: Records, objective: Objecti
 
 
 def state(store: Store) -> tuple[object, ...]:
-    """The state that all look-ups depend on: the versions of the package and its kernels, and the
+    """The state that all look-ups depend on: the release of the package, its kernels, and the
     records of all devices, the user's and the package's."""
     return (
-        __version__,
+        RELEASE,
         source_hash(*registry.kernel_sources()),
         # A record that is saved or removed changes its folder.
         [*_states((store.root / Record.FOLDER).glob("*"))],

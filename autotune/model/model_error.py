@@ -20,7 +20,6 @@ each shape left out in turn (`scripts/fit/left_out.py`); twice or half of each d
 from __future__ import annotations
 
 import math
-import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
@@ -36,6 +35,7 @@ from autotune.model.cost import Load
 from autotune.model.features import Floats, Parameters, problem_columns
 from autotune.model.gaussian_process import Covariance, GaussianProcess
 from autotune.problem import Problem
+from autotune.settings import warn_once
 
 NOISE, LENGTH = 0.01, 2.0
 """Parameters of the model's errors, as logs: the variance of measuring, and the points' length
@@ -142,7 +142,7 @@ def groups_of(samples: Sequence[Sample], problem: Problem, device: Device) -> li
     except ArithmeticError as fault:
         where = f"the record of {problem} on {device.name}"
         reason = f"{where} holds a configuration that breaks the rules: {fault}"
-        warnings.warn(reason, stacklevel=2)
+        warn_once(reason)
         return []
 
 

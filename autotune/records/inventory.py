@@ -13,7 +13,6 @@ from __future__ import annotations
 import json
 import re
 import time
-import warnings
 from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -36,6 +35,7 @@ from autotune.records import Entry, KernelRecord, Record, Store, TuningRecord, r
 from autotune.records.merging import HasOrigin, changes, sources_of, stale, winners_of
 from autotune.records.ranges import Range
 from autotune.records.record import BEST_FIRST
+from autotune.settings import warn_once
 
 Kind = Literal[
     "record", "kernel", "range", "program", "quarantine", "trials", "journal", "aside", "leftover"
@@ -104,7 +104,7 @@ def records(root: Path) -> list[TuningRecord]:
     items = listed(root)
     for item in items:
         if item.fault is not None:
-            warnings.warn(f"{item.path}: skipped: {item.fault}", stacklevel=2)
+            warn_once(f"{item.path}: skipped: {item.fault}")
     return recorded(items)
 
 
@@ -422,6 +422,5 @@ def _saved(store: Store, pair: Stamped) -> bool:
     try:
         return store.exchange(pair.old, pair.new)
     except CacheError as error:
-        message = f"{pair.old.title}: its machine code is the same, but it stays stale: {error}"
-        warnings.warn(message, stacklevel=1)
+        warn_once(f"{pair.old.title}: its machine code is the same, but it stays stale: {error}")
         return False

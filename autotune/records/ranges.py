@@ -11,7 +11,6 @@ A range holds no configuration: its points are problems with records of their ow
 from __future__ import annotations
 
 import json
-import warnings
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -27,6 +26,7 @@ from autotune.measure.objective import HOT, Objective, ObjectiveText, objective_
 from autotune.problem import Problem
 from autotune.problem.arguments import DIMENSIONS, sized
 from autotune.records.record import BEST_FIRST, folder_of, paths_of
+from autotune.settings import warn_once
 
 SCHEMA = 1
 
@@ -246,5 +246,5 @@ def _read(path: Path) -> Range | None:
     try:
         return read(path)
     except ValueError as error:
-        warnings.warn(f"{path}: skipped: {error}", stacklevel=2)
+        warn_once(f"{path}: skipped: {error}")
         return None

@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import errno
 import io
-import warnings
 from collections.abc import Callable, Iterator
 from functools import lru_cache, partial
 from itertools import chain
@@ -26,6 +25,7 @@ from autotune.problem import Problem
 from autotune.records.bundle import IMPORT_IT, BundleReader, chunks
 from autotune.records.ranges import Range
 from autotune.records.record import Record, first_of_best, first_of_each_problem
+from autotune.settings import warn_once
 
 T = TypeVar("T")
 
@@ -73,7 +73,7 @@ def decoded(
         try:
             file = _file(path, files.identity(path.stat()))
         except OSError as error:
-            _warn(f"{path}: skipped: cannot be read: {error.strerror}")
+            warn_once(f"{path}: skipped: cannot be read: {error.strerror}")
             continue
         try:
             for reader in file.readers():
@@ -81,7 +81,7 @@ def decoded(
                     yield decode(path, reader)
         except ValueError as error:
             file.fault = str(error)
-            _warn(f"{path}: skipped: {error}")
+            warn_once(f"{path}: skipped: {error}")
 
 
 def bundles() -> Iterator[Path]:
@@ -94,7 +94,7 @@ def _folders() -> Iterator[Path]:
         if folder.is_dir():
             yield folder
         else:
-            _warn(f"AUTOTUNE_SITE_DIR: {folder} is not a folder: skipped")
+            warn_once(f"AUTOTUNE_SITE_DIR: {folder} is not a folder: skipped")
     yield settings.shipped_dir()
 
 
@@ -131,7 +131,3 @@ class _File:
 def _file(path: Path, identity: tuple[int, ...]) -> _File:
     del identity  # a file that changed is another
     return _File(path)
-
-
-def _warn(message: str) -> None:
-    warnings.warn(message, stacklevel=1)  # one line, so that the filter shows each message once

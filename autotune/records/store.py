@@ -18,7 +18,6 @@ from __future__ import annotations
 
 import json
 import os
-import warnings
 from collections.abc import Collection, Iterable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
@@ -61,6 +60,7 @@ from autotune.records.record import (
     order_slug,
     paths_of,
 )
+from autotune.settings import warn_once
 
 KINDS: dict[str, type[TuningRecord]] = {
     Record.FOLDER: Record,
@@ -248,7 +248,7 @@ class Store:
         try:
             *lines, _torn = (_bytes(path, limits.QUARANTINE) or b"").split(b"\n")
         except ValueError as error:
-            _warn(f"{path}: skipped: {error}")
+            warn_once(f"{path}: skipped: {error}")
             return {}
         reasons: dict[str, str] = {}
         for number, line in enumerate(lines, start=1):
@@ -256,7 +256,7 @@ class Store:
                 fields = convert(parse(line), _QuarantineFields, "line")
                 reasons[fields.key] = fields.reason
                 continue
-            _warn(f"{path}: line {number} is broken and skipped")
+            warn_once(f"{path}: line {number} is broken and skipped")
         return reasons
 
     def _first(
@@ -298,7 +298,7 @@ class Store:
         try:
             return self._parse(path, kind)
         except ValueError as error:
-            _warn(f"{path}: skipped: {error}")
+            warn_once(f"{path}: skipped: {error}")
             return None
 
     def _previous(self, path: Path, kind: type[R]) -> R | None:
@@ -306,7 +306,7 @@ class Store:
         try:
             return self._parse(path, kind)
         except ValueError as error:
-            _warn(f"{path}: kept as {files.copy_aside(path, 'broken').name}: {error}")
+            warn_once(f"{path}: kept as {files.copy_aside(path, 'broken').name}: {error}")
             return None
 
     def _parse(self, path: Path, kind: type[R]) -> R | None:
@@ -336,10 +336,6 @@ def _bytes(path: Path, limit: int) -> bytes | None:
         return None
     except OSError as error:
         raise ValueError(f"cannot be read: {error.strerror}") from error
-
-
-def _warn(message: str) -> None:
-    warnings.warn(message, stacklevel=1)  # one line, so that the filter shows each message once
 
 
 @dataclass(frozen=True)

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Callable, Mapping
 from typing import Any, TypeVar
 
+from autotune import settings
 from autotune.cuda.launches import Dependence
 from autotune.device import Device
 from autotune.errors import ArrayError, AutotuneError, FrozenError, UsageError
@@ -232,7 +232,7 @@ class Matmul:
         try:
             racer(checked.problem, self.runtime.gpu(checked.ordinal).device, objective)
         except AutotuneError as error:
-            warnings.warn(f"{checked.problem} is not tuned: {error}", stacklevel=2)
+            settings.warn_once(f"{checked.problem} is not tuned: {error}")
 
     def _captured(self, operands: Operands, ordinal: int) -> bool:
         """Whether a graph captures the caller's current stream."""

@@ -12,6 +12,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
+from autotune import settings
 from autotune.cuda import cublaslt
 from autotune.cuda.launches import Dependence
 from autotune.cuda.program import CompileFailure, Program
@@ -132,11 +133,11 @@ class Runtime:
             return answer
 
     def _with_sound_vendor(self, answer: Answer) -> Answer:
-        """The answer; without the vendor's library, and with a warning, if its installed version
+        """The answer; without the vendor's library, and logged, if its installed version
         may be wrong on the problem."""
         sound = without_faulty_vendor(answer, self.cublas_version)
         if not sound.vendor:
-            warnings.warn(sound.note, RuntimeWarning, stacklevel=_stack_level())
+            settings.warn_once(sound.note)
         return sound
 
     @cached_property

@@ -7,7 +7,6 @@ Importing this imports Inductor, which takes a second.
 from __future__ import annotations
 
 import logging
-import warnings
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
@@ -230,7 +229,7 @@ class Chooser:
         try:
             shapes.tune_shapes(missing, search, f"gpu:{self._ordinal}")
         except AutotuneError as error:
-            warnings.warn(f"{len(missing)} products are not raced: {error}", stacklevel=2)
+            settings.warn_once(f"{len(missing)} products are not raced: {error}")
         for problem in missing:
             runtime.current().forget(problem)
         self._records = Records(Store(settings.cache_dir()))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import gzip
+import logging
 import lzma
 import os
 import re
@@ -11,7 +12,6 @@ import resource
 import shutil
 import signal
 import socket
-import warnings
 import zlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
@@ -366,13 +366,15 @@ def case_of(number: int, seed: int) -> Case:
     return Case(kind, damage, f"seed {seed}, case {number}", inside and damage != "bomb")
 
 
+SILENT = logging.NullHandler()
+
+
 def attempt(case: Case, folder: Path) -> list[str]:
     """Writes the damaged file into a folder and reads it."""
     kept = KINDS[case.kind]
     lay_out(kept, case, folder)
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        return kept.read(folder)
+    logging.getLogger("autotune").addHandler(SILENT)
+    return kept.read(folder)
 
 
 def lay_out(kept: Kept, case: Case, folder: Path) -> None:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import logging
 import os
 import pwd
 import select
@@ -15,12 +16,12 @@ import signal
 import subprocess
 import sys
 import traceback
-import warnings
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from functools import lru_cache, partial
+from logging.handlers import BufferingHandler
 from pathlib import Path
 from random import Random, randrange
 from time import monotonic, sleep
@@ -28,6 +29,7 @@ from typing import Any
 
 from support.fake_runner import uncompiled
 
+from autotune import settings
 from autotune.families.config import Config
 from autotune.measure import recording
 from autotune.measure.measurement import Failure, Measurement
@@ -282,7 +284,7 @@ class Found:
         trials: the configurations of the trials, in the log's order.
         timed: how many of them have a time.
         record: whether there is a record.
-        faults: warnings, broken files, and what was raised.
+        faults: logged warnings, broken files, and what was raised.
     """
 
     trials: Sequence[str]
@@ -311,25 +313,24 @@ def _look(place: Place, prepare: Callable[[], None], send: Send) -> None:
     prepare()
     os.environ["AUTOTUNE_CACHE_DIR"] = str(place.cache)
     store, runner = Store(place.cache), ReplayRunner(recorded())
-    with warnings.catch_warnings(record=True) as caught:
-        warnings.simplefilter("always")
-        log = open_log(
-            TUNABLE, runner, store, recorded().origin, axes_of(runner.known()), place.storage
-        )
-        trials = log.told
-        log.close()
-        record = store.load(runner.device, PROBLEM)
-        broken = [
-            f"{item.path.name}: {item.fault}"
-            for item in scan(place.cache, thorough=True)
-            if item.fault
-        ]
+    settings.warn_once.cache_clear()
+    logged = BufferingHandler(sys.maxsize)
+    logging.getLogger("autotune").addHandler(logged)
+    log = open_log(
+        TUNABLE, runner, store, recorded().origin, axes_of(runner.known()), place.storage
+    )
+    trials = log.told
+    log.close()
+    record = store.load(runner.device, PROBLEM)
+    broken = [
+        f"{item.path.name}: {item.fault}" for item in scan(place.cache, thorough=True) if item.fault
+    ]
     send(
         {
             "trials": [str(trial.config) for trial in trials],
             "timed": sum(isinstance(trial.outcome, Measurement) for trial in trials),
             "record": record is not None,
-            "faults": [*broken, *(str(warning.message) for warning in caught)],
+            "faults": [*broken, *(entry.getMessage() for entry in logged.buffer)],
         }
     )
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -46,21 +45,19 @@ def doubled(out: NDArray[np.float32], values: NDArray[np.float32], n: np.int32) 
 
 def tune(source: Any, name: str = "k", compiler: Any = None) -> autotune.KernelRecord:
     values = np.arange(N, dtype=np.float32)
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", UserWarning)
-        return autotune.tune_kernel(
-            source,
-            name,
-            {"TILE": (64, 128)},
-            arguments=[np.zeros_like(values), values, np.int32(N)],
-            reference=doubled,
-            problem_size=N,
-            grid_div=["TILE"],
-            block=lambda p: p["TILE"],
-            compile=Compilation(defines=True, compiler=compiler),
-            search=Search(effort="exhaustive"),
-            progress=False,
-        )
+    return autotune.tune_kernel(
+        source,
+        name,
+        {"TILE": (64, 128)},
+        arguments=[np.zeros_like(values), values, np.int32(N)],
+        reference=doubled,
+        problem_size=N,
+        grid_div=["TILE"],
+        block=lambda p: p["TILE"],
+        compile=Compilation(defines=True, compiler=compiler),
+        search=Search(effort="exhaustive"),
+        progress=False,
+    )
 
 
 def checked(record: autotune.KernelRecord) -> None:

@@ -146,7 +146,7 @@ TEMPLATES = tuple(dict.fromkeys(EVERY))
 # Functions missing from the host's CUDA headers; blocks and threads run one at a time there.
 ON_THE_HOST = """#include <cmath>
 #include <cstring>
-static float cospif(float x) { return cos(M_PI * x); }
+#define cospif(x) static_cast<float>(cos(M_PI * (x)))  // glibc 2.41 declares a function
 static long long __double_as_longlong(double x) {
     long long bits;
     std::memcpy(&bits, &x, sizeof bits);

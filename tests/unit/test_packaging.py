@@ -1,8 +1,9 @@
-"""The content of the wheel and of the sdist."""
+"""The content of the wheel and of the sdist, and the files that say what a release is."""
 
 from __future__ import annotations
 
 import ast
+import json
 import re
 import shutil
 import subprocess
@@ -16,9 +17,7 @@ import pytest
 from support.paths import ROOT
 
 from autotune.runtime.native.build import library_name
-from autotune.version import __version__
-
-NAME = f"tile_autotune-{__version__}"
+from autotune.version import RELEASE, __version__
 
 
 @pytest.fixture(scope="module")
@@ -38,6 +37,12 @@ def built(target: str, directory: Path) -> Path:
     subprocess.run(command, cwd=ROOT, check=True, capture_output=True)
     (archive,) = directory.iterdir()
     return archive
+
+
+def written(wheel: zipfile.ZipFile, name: str) -> str:
+    """A file of the wheel's metadata."""
+    (path,) = (path for path in wheel.namelist() if path.endswith(f".dist-info/{name}"))
+    return wheel.read(path).decode()
 
 
 def files(directory: str, pattern: str) -> set[str]:
@@ -69,22 +74,22 @@ def test_wheel_carries_the_glossary(wheel: zipfile.ZipFile) -> None:
 @pytest.mark.skipif(shutil.which("cc") is None, reason="no C compiler")
 def test_wheel_carries_the_compiled_calls(wheel: zipfile.ZipFile) -> None:
     assert f"autotune/runtime/native/{library_name()}" in wheel.namelist()
-    tag = wheel.read(f"{NAME}.dist-info/WHEEL").decode()
+    tag = written(wheel, "WHEEL")
     assert "Tag: py3-none-linux_" in tag
 
 
 def test_wheel_carries_nothing_else(wheel: zipfile.ZipFile) -> None:
     tops = {name.partition("/")[0] for name in wheel.namelist()}
-    assert tops == {"autotune", f"{NAME}.dist-info"}
+    (rest,) = tops - {"autotune"}
+    assert re.fullmatch(rf"tile_autotune-{RELEASE}(\+.*)?\.dist-info", rest)
 
 
 def test_command_is_autotune(wheel: zipfile.ZipFile) -> None:
-    text = wheel.read(f"{NAME}.dist-info/entry_points.txt").decode()
-    assert "autotune = autotune.__main__:main" in text
+    assert "autotune = autotune.__main__:main" in written(wheel, "entry_points.txt")
 
 
 def test_wheel_needs_no_framework_and_no_pycuda(wheel: zipfile.ZipFile) -> None:
-    text = wheel.read(f"{NAME}.dist-info/METADATA").decode()
+    text = written(wheel, "METADATA")
     needed = [line for line in text.splitlines() if line.startswith("Requires-Dist")]
     assert [line for line in needed if "torch" in line or "cupy" in line] == []
     assert all("extra == 'gpu'" in line for line in needed if "pycuda" in line)
@@ -96,7 +101,7 @@ DISTRIBUTIONS = {"cuda": "cuda-bindings", "pynvml": "nvidia-ml-py"}
 
 
 def test_wheel_declares_what_the_package_imports(wheel: zipfile.ZipFile) -> None:
-    text = wheel.read(f"{NAME}.dist-info/METADATA").decode()
+    text = written(wheel, "METADATA")
     declared = set(re.findall(r"^Requires-Dist: ([\w-]+)", text, re.MULTILINE))
     nodes = [
         node
@@ -115,7 +120,10 @@ def test_wheel_declares_what_the_package_imports(wheel: zipfile.ZipFile) -> None
     [
         "cuda_src/simt.cu",
         "tests/unit/test_packaging.py",
+        ".github/workflows/check.yml",
+        "CITATION.cff",
         "Makefile",
+        "SECURITY.md",
         "hatch_build.py",
         "scripts/fit/programs.py",
         "LICENSE",
@@ -123,4 +131,72 @@ def test_wheel_declares_what_the_package_imports(wheel: zipfile.ZipFile) -> None
     ],
 )
 def test_sdist_carries_what_builds_and_tests_it(sdist: tarfile.TarFile, name: str) -> None:
-    assert f"{NAME}/{name}" in sdist.getnames()
+    assert name in {path.partition("/")[2] for path in sdist.getnames()}
+
+
+def text_of(name: str) -> str:
+    return (ROOT / name).read_text("utf-8")
+
+
+@pytest.mark.parametrize(
+    ("name", "pattern"),
+    [
+        ("pyproject.toml", r'^fallback-version = "(.*)"$'),
+        ("CITATION.cff", r"^version: (.*)$"),
+        ("CHANGELOG.md", r"^## (\S+) - \d{4}-\d\d-\d\d$"),
+        ("conda/recipe.yaml", r'^  version: "(.*)"$'),
+    ],
+)
+def test_files_name_the_same_release(name: str, pattern: str) -> None:
+    found = re.search(pattern, text_of(name), re.MULTILINE)
+    assert found
+    assert found[1] == RELEASE
+
+
+def test_installed_version_is_of_the_release() -> None:
+    assert re.fullmatch(rf"{re.escape(RELEASE)}(rc\d+)?(\+.*)?", __version__)
+
+
+def test_tree_that_is_not_installed_has_the_release() -> None:
+    program = (
+        "import sys; sys.path[:0] = sys.argv[1:]; import autotune; print(autotune.__version__)"
+    )
+    command = [sys.executable, "-I", "-S", "-c", program, str(ROOT)]
+    assert subprocess.check_output(command, text=True).strip() == RELEASE
+
+
+def test_release_has_at_most_60_lines_of_changes() -> None:
+    releases = re.split(r"(?m)^(?=## )", text_of("CHANGELOG.md"))[1:]
+    assert releases
+    assert [each.split()[1] for each in releases if len(each.splitlines()) > 60] == []
+
+
+def test_workflow_checks_every_supported_python() -> None:
+    classified = re.findall(
+        r"Programming Language :: Python :: (3\.\d+)", text_of("pyproject.toml")
+    )
+    (matrix,) = re.findall(r"^ +python: (\[.*\])$", text_of(".github/workflows/check.yml"), re.M)
+    assert json.loads(matrix) == classified
+
+
+def test_actions_are_pinned_to_commits() -> None:
+    workflows = [path.read_text("utf-8") for path in (ROOT / ".github/workflows").iterdir()]
+    uses = re.findall(r"^.*\buses: (?!\./)(.*)$", "\n".join(workflows), re.M)
+    assert uses
+    assert [each for each in uses if not re.fullmatch(r"\S+@[0-9a-f]{40} # v[\d.]+", each)] == []
+
+
+CONDA = {"nvidia-cuda-nvrtc": "cuda-nvrtc"}
+"""Packages that conda-forge names otherwise."""
+
+
+def test_conda_recipe_needs_what_the_wheel_needs(wheel: zipfile.ZipFile) -> None:
+    lines = re.findall(r"^Requires-Dist: ([\w-]+)([^;\n]*)(.*)$", written(wheel, "METADATA"), re.M)
+    needed = {
+        CONDA.get(name, name): {*limits.split(",")}
+        for name, limits, when in lines
+        if "extra" not in when
+    }
+    run = text_of("conda/recipe.yaml").partition("\n  run:\n")[2].partition("\n\n")[0]
+    entries = re.findall(r"^    - (\S+) (.*)$", run, re.M)
+    assert needed == {name: {*limits.split(",")} for name, limits in entries if name != "python"}

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import errno
+import logging
 import os
 import re
 import stat
 import tempfile
-import warnings
 from pathlib import Path
 
 import pytest
+from support.logged import logs, warnings_logged
 from support.paths import ROOT
 from support.privileges import without_privileges
 
@@ -78,14 +79,12 @@ def test_cache_of_the_user_may_not_exist_yet(
 
 def test_cache_without_a_home_is_private_and_said_once(homeless: Path) -> None:
     expected = homeless / f"autotune-{os.geteuid()}"
-    with pytest.warns(UserWarning, match=f"no home is known, so the cache is {expected}"):
-        assert settings.cache_dir() == expected
-    assert stat.S_IMODE(expected.stat().st_mode) == 0o700
-    with warnings.catch_warnings(record=True) as said:
-        warnings.simplefilter("default")
+    with warnings_logged() as texts:
         for _ in range(3):
             assert settings.cache_dir() == expected
-    assert not said
+    assert stat.S_IMODE(expected.stat().st_mode) == 0o700
+    (text,) = texts
+    assert text.startswith(f"no home is known, so the cache is {expected}")
 
 
 @pytest.mark.parametrize("kind", ["link", "file", "open", "foreign"])
@@ -205,11 +204,17 @@ def test_records_of_a_site_have_a_search_path(
     assert settings.site_dirs() == [*places]
 
 
+def test_message_is_logged_once_as_it_is(caplog: pytest.LogCaptureFixture) -> None:
+    for _ in range(2):
+        settings.warn_once("50 % of /a/file is broken")
+    assert caplog.record_tuples == [("autotune", logging.WARNING, "50 % of /a/file is broken")]
+
+
 def test_former_search_path_is_read_with_a_warning(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.setenv("AUTOTUNE_WISDOM_DIR", str(tmp_path / "company"))
     monkeypatch.setenv("AUTOTUNE_SITE_DIR", str(tmp_path / "team"))
     settings.warn_once.cache_clear()
-    with pytest.warns(UserWarning, match="AUTOTUNE_WISDOM_DIR is now AUTOTUNE_SITE_DIR; rename it"):
+    with logs("AUTOTUNE_WISDOM_DIR is now AUTOTUNE_SITE_DIR; rename it"):
         assert settings.site_dirs() == [tmp_path / "team", tmp_path / "company"]

@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 import pytest
 from numpy.typing import NDArray
+from support.logged import logs
 from support.sample_records import H100
 from support.sample_user_kernels import (
     EACH,
@@ -280,7 +281,7 @@ def test_words_are_template_arguments(runner: OpenedRunner) -> None:
 @pytest.mark.skipif(nvcc.version() is None, reason="nvcc is not installed")
 def test_record_of_a_kernel_with_host_code_keeps_nvcc(runner: OpenedRunner) -> None:
     hosted = f"#include <cstdio>\n{SAXPY}\nint main() {{}}"
-    with pytest.warns(UserWarning, match="saxpy is compiled by nvcc"):
+    with logs("saxpy is compiled by nvcc"):
         tune(source=hosted)
     record = tune(source=hosted)  # continues the first, and says it no more
     assert record.provenance.compiler == nvcc.version()

@@ -18,6 +18,7 @@ import pytest
 from support.command_line import answer, printed, run
 from support.fake_runner import ORIGIN, FakeRunner, compiled
 from support.full_disk import small_files
+from support.logged import logs
 from support.sample_cache import SMALL, TUNED, entries_of
 from support.sample_records import H100, SQUARE, entry, record
 from support.sample_user_kernels import kernel
@@ -681,7 +682,7 @@ def crowded(store: Store) -> Store:
     store.save(record(source="0ld"))
     store.save(record())
     store.path(H100, SMALL).write_text("{")
-    with pytest.warns(UserWarning, match="kept as"):
+    with logs("kept as"):
         store.save(record(problem=SMALL))
     studies = f"studies/{H100.slug}"
     for folder, name in (

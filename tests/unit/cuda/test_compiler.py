@@ -16,6 +16,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from support.logged import logs
 from support.paths import TESTS
 
 from autotune import settings
@@ -443,7 +444,7 @@ def test_directory_in_place_of_a_program_costs_a_warning(sources: Path, cache: P
     (path,) = programs(cache)
     path.unlink()
     path.mkdir()
-    with pytest.warns(UserWarning, match="compiled programs are not kept: .*Is a directory"):
+    with logs("compiled programs are not kept: .*Is a directory"):
         assert compiled(scaled(), sources, cache).cubin == program.cubin
 
 
@@ -545,7 +546,7 @@ def small_files() -> Iterator[None]:
 
 
 def test_full_disk_costs_a_warning_naming_the_cache(sources: Path, cache: Path) -> None:
-    with pytest.warns(UserWarning, match=rf"not kept: .*{cache}/programs: File"), small_files():
+    with logs(rf"not kept: .*{cache}/programs: File"), small_files():
         compiled(scaled(), sources, cache)
     assert list((cache / "programs").iterdir()) == []
 
@@ -555,13 +556,13 @@ def test_read_only_cache_costs_a_warning_naming_it(
 ) -> None:
     cache.mkdir(mode=0o500)
     monkeypatch.setattr(os, "access", lambda *_: False)  # chmod does not bind root
-    with pytest.warns(UserWarning, match="(not writable|Permission denied); set AUTOTUNE"):
+    with logs("(not writable|Permission denied); set AUTOTUNE"):
         compiled(scaled(), sources, cache)
 
 
 def test_cache_that_is_a_file_costs_a_warning(sources: Path, cache: Path) -> None:
     cache.write_text("mine")
-    with pytest.warns(UserWarning, match="not a directory"):
+    with logs("not a directory"):
         compiled(scaled(), sources, cache)
     assert cache.read_text() == "mine"
 

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from support.logged import logs
 from support.sample_records import H100, SQUARE, record
 
 from autotune import settings
@@ -183,7 +184,7 @@ def test_file_that_is_no_problem_is_no_neighbour(name: str, records: Records) ->
 
 def test_broken_record_is_no_neighbour(records: Records) -> None:
     records.store.path(H100, Problem(64, 64, 64)).write_text("{}")
-    with pytest.warns(UserWarning, match="skipped"):
+    with logs("skipped"):
         assert [digest.problem for digest in own(records)] == [SQUARE]
 
 
@@ -198,10 +199,10 @@ def test_new_record_makes_a_new_digest(records: Records) -> None:
     assert len(own(records)) == 2
 
 
-def test_another_version_makes_a_new_digest(
+def test_another_format_makes_a_new_digest(
     records: Records, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     own(records)
-    monkeypatch.setattr(digest, "__version__", "99")
+    monkeypatch.setattr(digest, "FORMAT", 99)
     monkeypatch.setattr(Store, "records", lambda *_: [])
     assert own(records) == []

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 from support.fake_runner import tiled
+from support.logged import logs
 from support.sample_records import H100, entry, record
 
 import autotune
@@ -90,13 +91,13 @@ def test_other_version_makes_a_new_choice(
 ) -> None:
     ask(store)
     if change == "version":
-        monkeypatch.setattr(lookup, "__version__", "99")
+        monkeypatch.setattr(lookup, "RELEASE", "99")
     elif change == "sources":
         monkeypatch.setattr(lookup, "source_hash", lambda *_: "0" * 64)
     else:
         (tmp_path / "shipped").mkdir()
         (tmp_path / "shipped" / "more.jsonl.xz").write_text("{}")
-        with pytest.warns(UserWarning, match="skipped"):
+        with logs("skipped"):
             ask(store)
     ask(store)
     assert choices == [ASKED, ASKED]

@@ -11,6 +11,7 @@ from random import Random
 
 import pytest
 from support.command_line import own_machine, run
+from support.logged import logs
 from support.sample_records import H100, SQUARE, entry, record
 
 from autotune.device import find, load
@@ -58,7 +59,7 @@ def test_value_that_no_family_has_teaches_nothing(change: tuple[str, str]) -> No
 
 
 def test_configuration_that_breaks_the_rules_teaches_nothing() -> None:
-    with pytest.warns(UserWarning, match="256x256x256:bf16:nn on NVIDIA H100 .* breaks the rules"):
+    with logs("256x256x256:bf16:nn on NVIDIA H100 .* breaks the rules"):
         assert learnt(holding(WGMMA)) == learnt()
 
 
@@ -92,17 +93,17 @@ def store(tmp_path: Path) -> Store:
 
 
 def test_pipe_is_no_record(store: Store) -> None:
-    with pytest.warns(UserWarning, match="4096-f32-nn.json: skipped: cannot be read: Is a nam"):
+    with logs("4096-f32-nn.json: skipped: cannot be read: Is a nam"):
         assert store.load(H100, SQUARE) is None
 
 
 def test_pipe_is_no_range(store: Store) -> None:
-    with pytest.warns(UserWarning, match="1-64x64x64-f32-nn.json: .* Is a named pipe"):
+    with logs("1-64x64x64-f32-nn.json: .* Is a named pipe"):
         assert ranges.load(store.root, H100) == ()
 
 
 def test_pipe_is_no_quarantine(store: Store) -> None:
-    with pytest.warns(UserWarning, match="jsonl: skipped: cannot be read: Is a named pipe"):
+    with logs("jsonl: skipped: cannot be read: Is a named pipe"):
         assert store.quarantined(H100) == {}
 
 
@@ -114,7 +115,7 @@ def test_pipe_is_no_record_of_a_related_device(store: Store) -> None:
 def test_pipe_is_no_shipped_bundle(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     os.mkfifo(tmp_path / "pipe.jsonl.xz")
     monkeypatch.setenv("AUTOTUNE_SHIPPED_DIR", str(tmp_path))
-    with pytest.warns(UserWarning, match=r"pipe\.jsonl\.xz: skipped: .*Is a named pipe"):
+    with logs(r"pipe\.jsonl\.xz: skipped: .*Is a named pipe"):
         assert shipped.records(H100) == ()
 
 

@@ -11,6 +11,7 @@ from support import results
 from support.command_line import own_machine, run
 from support.fake_runner import tiled
 from support.impossible_values import KINDS, Mutation, mutations
+from support.logged import logs
 from support.sample_records import H100, SQUARE, entry, record
 
 from autotune import settings
@@ -169,7 +170,7 @@ def test_file_in_the_cache_is_named_and_not_served(
     path.write_bytes(codec.dumps(record(timed(1e-9))))
     assert run("cache", "verify") == 1
     assert "time_us is 1e-09" in capsys.readouterr().out
-    with pytest.warns(UserWarning, match="time_us is 1e-09"):
+    with logs("time_us is 1e-09"):
         answer = lookup(SQUARE, H100, store)
     assert answer is None or answer.how != "exact"
 
@@ -177,7 +178,7 @@ def test_file_in_the_cache_is_named_and_not_served(
 def test_bundle_of_a_site_is_passed_over(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     (tmp_path / "site.jsonl.xz").write_bytes(bundle.dumps([record(timed(1e-9))]))
     monkeypatch.setenv("AUTOTUNE_SITE_DIR", str(tmp_path))
-    with pytest.warns(UserWarning, match="site.jsonl.xz: skipped: .*time_us is 1e-09"):
+    with logs("site.jsonl.xz: skipped: .*time_us is 1e-09"):
         assert shipped.records(H100) == ()
 
 

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 from support.fake_runner import cubin, program
+from support.logged import logs
 from support.sample_cache import SMALL, entries_of
 from support.sample_records import H100
 
@@ -143,7 +144,7 @@ def test_unwritable_record_stays_stale_with_a_warning(
         raise settings.unusable(path, "write", "read-only")
 
     monkeypatch.setattr(files, "write", refused)
-    with pytest.warns(UserWarning, match="its machine code is the same, but it stays stale"):
+    with logs("its machine code is the same, but it stays stale"):
         assert stamped(store, old) == []
     assert loaded(store) == old
 

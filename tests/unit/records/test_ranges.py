@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 from rich.console import Console
 from support.fake_runner import tiled
+from support.logged import logs
 from support.sample_records import H100, entry, record
 
 import autotune
@@ -124,7 +125,7 @@ def test_broken_file_is_skipped_with_a_warning(tmp_path: Path, broken: dict[str,
     stored.save(tmp_path, tuned_range())
     path = stored.path_of(tmp_path, tuned_range())
     path.write_text(json.dumps(json.loads(path.read_text()) | broken))
-    with pytest.warns(UserWarning, match=f"{path.name}: skipped"):
+    with logs(f"{path.name}: skipped"):
         assert stored.load(tmp_path, H100) == ()
 
 
@@ -283,7 +284,7 @@ def test_range_whose_time_is_over_is_recorded_as_it_is(store: Store) -> None:
     def over(*_: object) -> Record:
         raise BudgetError("the time was over")
 
-    with pytest.warns(UserWarning, match="the budget was over with 8 sizes to tune; run again"):
+    with logs("the budget was over with 8 sizes to tune; run again"):
         covered = cover(SPAN, H100, store, search, over)
     assert {point.m for point in covered.points} == {1, 512}
     assert stored.load(store.root, H100) == (covered,)

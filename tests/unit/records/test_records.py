@@ -4,7 +4,6 @@ import json
 import multiprocessing
 import random
 import time
-import warnings
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import replace
@@ -14,6 +13,7 @@ from typing import Any
 import pytest
 from hypothesis import given
 from support.full_disk import small_files
+from support.logged import logs, warnings_logged
 from support.privileges import without_privileges
 from support.sample_records import H100, SQUARE, entry, record, records
 
@@ -178,7 +178,7 @@ def test_prediction_in_the_file_of_another_device_is_absent(store: Store) -> Non
     place = store.path(H100, SQUARE, "predicted")
     place.parent.mkdir()
     stray.rename(place)
-    with pytest.warns(UserWarning, match=r"whose file is records/nvidia-h100-80gb-hbm3-\w{8}/"):
+    with logs(r"whose file is records/nvidia-h100-80gb-hbm3-\w{8}/"):
         assert store.load(H100, SQUARE) is None
 
 
@@ -413,13 +413,13 @@ def broken(request: pytest.FixtureRequest, store: Store) -> bytes:
 
 def test_broken_file_counts_as_absent_with_a_warning(store: Store, broken: bytes) -> None:
     path = store.path(H100, SQUARE)
-    with pytest.warns(UserWarning, match=str(path)):
+    with logs(str(path)):
         assert store.load(H100, SQUARE) is None
     assert path.read_bytes() == broken
 
 
 def test_broken_file_is_kept_beside_its_replacement(store: Store, broken: bytes) -> None:
-    with pytest.warns(UserWarning, match=r"kept as 4096x4096x4096-f32-nn\.json\.broken-1"):
+    with logs(r"kept as 4096x4096x4096-f32-nn\.json\.broken-1"):
         store.save(record())
     beside = store.path(H100, SQUARE).with_name("4096x4096x4096-f32-nn.json.broken-1")
     assert beside.read_bytes() == broken
@@ -430,7 +430,7 @@ def test_second_broken_file_does_not_replace_the_first(store: Store) -> None:
     path.parent.mkdir(parents=True)
     for text in ("one", "two"):
         path.write_text(text)
-        with pytest.warns(UserWarning, match="kept as"):
+        with logs("kept as"):
             store.save(record())
     assert [path.with_name(f"{path.name}.broken-{n}").read_text() for n in (1, 2)] == ["one", "two"]
 
@@ -439,23 +439,22 @@ def test_broken_file_is_warned_of_once(store: Store) -> None:
     path = store.path(H100, SQUARE)
     path.parent.mkdir(parents=True)
     path.write_text("{")
-    with warnings.catch_warnings(record=True) as caught:
-        warnings.simplefilter("default")
+    with warnings_logged() as texts:
         store.load(H100, SQUARE)
         store.records(H100)
-    assert len(caught) == 1
+    assert len(texts) == 1
 
 
 def test_broken_neighbour_does_not_hide_the_others(store: Store) -> None:
     good = store.save(record())
     store.path(H100, Problem(64, 64, 64)).write_text("{")
-    with pytest.warns(UserWarning, match="64x64x64-f32-nn"):
+    with logs("64x64x64-f32-nn"):
         assert store.records(H100) == [good]
 
 
 def test_unreadable_file_is_neither_loaded_nor_replaced(store: Store) -> None:
     store.path(H100, SQUARE).mkdir(parents=True)
-    with pytest.warns(UserWarning, match="Is a directory"):
+    with logs("Is a directory"):
         assert store.load(H100, SQUARE) is None
     with pytest.raises(CacheError, match="move it away"):
         store.save(record())
@@ -521,9 +520,9 @@ def test_kill_while_saving_loses_nothing(store: Store) -> None:
         time.sleep(instants.uniform(0.005, 0.04))
         process.kill()
         process.join()
-        with warnings.catch_warnings():
-            warnings.simplefilter("error")
+        with warnings_logged() as texts:
             assert _times(store.load(H100, SQUARE))[0] == 1.0
+        assert texts == []
 
 
 def _save_each(store: Store, times: list[float]) -> None:
@@ -587,7 +586,7 @@ def test_broken_line_is_skipped_with_a_warning(
     store: Store, quarantine_file: Path, line: str
 ) -> None:
     quarantine_file.write_text(f'{line}\n{{"key": "a", "reason": "timeout"}}\n', "latin-1")
-    with pytest.warns(UserWarning, match=r"h100-80gb-hbm3\.jsonl: line 1"):
+    with logs(r"h100-80gb-hbm3\.jsonl: line 1"):
         assert store.quarantined(H100) == {"a": "timeout"}
 
 
@@ -650,7 +649,7 @@ def test_broken_range_is_skipped_with_the_reason(
     tmp_path: Path, range_file: Path, change: Callable[[bytes], bytes], message: str
 ) -> None:
     range_file.write_bytes(change(range_file.read_bytes()))
-    with pytest.warns(UserWarning, match=f"{range_file}: skipped: .*({message})"):
+    with logs(f"{range_file}: skipped: .*({message})"):
         assert ranges.load(tmp_path, H100) == ()
 
 

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 from support.fake_runner import compiled
+from support.logged import logs
 from support.sample_cache import SMALL
 from support.sample_records import H100, record
 
@@ -85,7 +86,7 @@ def test_record_behind_a_link_is_replaced(store: Store, thesis: Path) -> None:
     path = store.path(H100, SMALL)
     path.parent.mkdir(parents=True)
     path.symlink_to(thesis)
-    with pytest.warns(UserWarning, match="broken-1"):
+    with logs("broken-1"):
         save(store)
     assert not path.is_symlink()
     assert path.with_name(f"{path.name}.broken-1").readlink() == thesis

@@ -10,6 +10,7 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
+from support.logged import logs
 from support.sample_records import H100, SQUARE, entry, record
 
 import autotune
@@ -148,7 +149,7 @@ def test_records_skips_a_broken_file_with_a_warning() -> None:
     store.save(record())
     path = store.path(H100, SMALL)
     path.write_text("{")
-    with pytest.warns(UserWarning, match=f"{path.name}: skipped: it is not JSON"):
+    with logs(f"{path.name}: skipped: it is not JSON"):
         assert [made.title for made in autotune.list_records()] == [str(SQUARE)]
 
 

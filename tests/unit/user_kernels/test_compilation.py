@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
+from support.logged import logs
 
 from autotune.api.kernels import kernel_occupancy
 from autotune.cuda import nvcc
@@ -38,9 +38,7 @@ def rows(
 ) -> tuple[KernelRow, ...]:
     """The configurations of a kernel, compiled for an A100."""
     block = {"block": 64, **geometry}
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", UserWarning)
-        table = kernel_occupancy(source, name, parameters, compile=compile, device="a100", **block)
+    table = kernel_occupancy(source, name, parameters, compile=compile, device="a100", **block)
     return table.rows
 
 
@@ -128,7 +126,7 @@ def test_file_of_device_code_compiles(source: str) -> None:
 @NVCC
 @pytest.mark.parametrize("source", NVCC_FILES.values(), ids=NVCC_FILES)
 def test_file_with_host_code_compiles_by_nvcc(source: str) -> None:
-    with pytest.warns(UserWarning, match=r"k is compiled by nvcc \d.*; NVRTC: .*error"):
+    with logs(r"k is compiled by nvcc \d.*; NVRTC: .*error"):
         assert chosen(source) == "nvcc"
     assert shared(source) == [128, 256]
 
@@ -345,7 +343,7 @@ def test_first_configuration_too_large_keeps_nvrtc() -> None:
 
 @NVCC
 def test_option_that_nvcc_alone_knows_takes_nvcc() -> None:
-    with pytest.warns(UserWarning, match="NVRTC: .*unrecognized option"):
+    with logs("NVRTC: .*unrecognized option"):
         assert chosen(KERNEL, compile=Compilation(defines=True, options=["-Xcompiler", "-O1"]))
 
 
