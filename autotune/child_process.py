@@ -55,11 +55,8 @@ def send(connection: Connection[Any, Any], message: object) -> None:
     Only its descriptor goes through the pipe, which takes 2.5 s a gigabyte and blocks until the
     other process reads it.
     """
-    if hasattr(os, "memfd_create"):
-        opened: IO[bytes] = os.fdopen(os.memfd_create("autotune"), "wb")
-    else:  # macOS
-        opened = TemporaryFile("wb")
-    with opened as file:
+    linux = hasattr(os, "memfd_create")
+    with os.fdopen(os.memfd_create("autotune"), "wb") if linux else TemporaryFile("wb") as file:
         pickle.dump(message, file, 5)
         file.flush()
         reduction.send_handle(connection, file.fileno(), None)
