@@ -72,6 +72,7 @@ def macos(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Ended]:
         capture_output=True,
         text=True,
         check=True,
+        timeout=120,
     )
     assert Path(place, "explore.html").is_file()
     return {line: Ended(*end) for line, end in json.loads(done.stdout).items()}
