@@ -25,7 +25,7 @@ help:
 	@echo "make wheel     build the wheel from the sdist and use it in an empty environment"
 	@echo "make clean     remove .venv and everything that was built"
 
-demo: $(VENV)/installed
+demo: $(VENV)/package
 	rm -rf $(SCRATCH)/demo
 	AUTOTUNE_CACHE_DIR=$(SCRATCH)/demo $(BIN)/autotune tune $(SHAPE) --device replay:h100 --trials 300
 	AUTOTUNE_CACHE_DIR=$(SCRATCH)/demo $(BIN)/autotune best $(SHAPE) --device replay:h100
@@ -77,10 +77,14 @@ clean:
 	rm -rf $(VENV) $(SCRATCH) dist
 
 # pip would compile every module of every package, for half a minute; Python compiles those it imports.
-$(VENV)/installed: pyproject.toml hatch_build.py autotune/runtime/native/calls.c
+$(VENV)/package: pyproject.toml hatch_build.py autotune/runtime/native/calls.c
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --no-compile --editable .
+	touch $@
+
+$(VENV)/installed: $(VENV)/package
 	$(BIN)/python -m pip install --quiet --upgrade "pip>=25.1"
-	$(BIN)/python -m pip install --quiet --no-compile --editable . --group dev
+	$(BIN)/python -m pip install --quiet --no-compile --group dev
 	touch $@
 
 $(VENV)/installed-gpu: $(VENV)/installed

@@ -40,12 +40,12 @@ class BuildHook(BuildHookInterface[Any]):
                 scratch.cleanup()
 
     def _add_compiled_calls(self, editable: bool, build_data: dict[str, Any]) -> None:
-        """Compiles the warm calls; without a C compiler, or with `AUTOTUNE_NATIVE=0`, Python serves
-        them.
+        """Compiles the warm calls; without a C compiler, with `AUTOTUNE_NATIVE=0`, or elsewhere
+        than on Linux, where no GPU is called, Python serves them.
 
         The library belongs to this kind of machine, but to every version of Python.
         """
-        if os.environ.get("AUTOTUNE_NATIVE") == "0":
+        if os.environ.get("AUTOTUNE_NATIVE") == "0" or sys.platform != "linux":
             return
         source = Path(self.root) / NATIVE
         build = runpy.run_path(str(source / "build.py"))["build"]

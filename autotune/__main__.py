@@ -27,6 +27,8 @@ AGAIN_S = 0.01
 
 def main() -> None:
     """Runs the command line and ends the process."""
+    if os.name == "nt":
+        sys.exit("error: autotune does not run on Windows; install it in WSL")
     try:
         signals = Signals()
     except KeyboardInterrupt:

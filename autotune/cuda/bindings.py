@@ -8,6 +8,7 @@ too.
 from __future__ import annotations
 
 import json
+import sys
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import replace
@@ -66,6 +67,13 @@ def describe(name: str, memory_bytes: int, values: Mapping[str, int]) -> Device:
     )
 
 
+INSTALL = (
+    "run `pip install 'tile-autotune[cu13]'`"
+    if sys.platform == "linux"
+    else "NVIDIA has it for Linux alone, so compile and measure there or in WSL"
+)
+"""The advice where NVIDIA's packages are missing."""
+
 Call = Callable[..., Any]
 """Calls a function of the driver with arguments; returns its values, or raises if it fails."""
 
@@ -79,9 +87,7 @@ def initialised() -> Any:
     try:
         from cuda.bindings import driver
     except ImportError as error:
-        raise MissingError(
-            f"cuda.bindings cannot be imported ({error}); install tile-autotune[cu13]"
-        ) from error
+        raise MissingError(f"cuda.bindings cannot be imported ({error}); {INSTALL}") from error
     try:
         (status,) = driver.cuInit(0)
     except RuntimeError as error:

@@ -11,6 +11,7 @@ from pathlib import Path
 
 from autotune import settings
 from autotune.cuda import nvcc, nvrtc, program
+from autotune.cuda.bindings import INSTALL
 from autotune.cuda.cache import FORMAT, cached, find_installed, kept, target_of
 from autotune.cuda.program import CompileFailure, Program, source_hash, source_hashes
 from autotune.cuda.symbols import as_in_cubin
@@ -150,7 +151,7 @@ def compiler_version(compiler: str | None = None) -> str:
         raise MissingError(f"nvcc is not installed; {nvcc.REMEDY}")
     if (version := nvrtc.version()) is not None:
         return version
-    remedy = nvrtc.mismatch() or "run `pip install 'tile-autotune[cu13]'`"
+    remedy = nvrtc.mismatch() or INSTALL
     raise MissingError(f"no CUDA compiler: NVRTC is not installed; {remedy}")
 
 

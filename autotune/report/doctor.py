@@ -36,7 +36,6 @@ from autotune.report.tables import FittedTable
 from autotune.runtime.native.calls import library as native_library
 from autotune.runtime.native.calls import library_path
 
-_INSTALL_NVRTC = "pip install 'tile-autotune[cu13]'"
 _INSTALL_DRIVER = "install NVIDIA's driver, 580 or newer (nvidia.com/drivers)"
 _INSTALL_CUDA_12 = "or pip install 'tile-autotune[cu12]'"
 _EXAMPLE = "autotune tune 1024x1024x1024 --device replay:h100"
@@ -50,6 +49,8 @@ CORRECT = "correct the variable or unset it; docs/environment.md lists all"
 
 HARDWARE = {"driver", "GPU", "tuning session"}
 """Checks that count only on a machine with a GPU."""
+if sys.platform != "linux":  # NVIDIA has no compiler for it
+    HARDWARE |= {"NVRTC", "compilation"}
 
 _PROBE = "template <int N> __global__ void probe(float* x) { x[threadIdx.x] *= N; }\n"
 
@@ -168,7 +169,7 @@ def _nvrtc() -> _Result:
     if wanted := settings.nvrtc():
         extra = f"pip install 'tile-autotune[cu{wanted}]', or unset AUTOTUNE_NVRTC"
         return False, f"not installed in version {wanted}, for which AUTOTUNE_NVRTC asks", extra
-    return False, "not installed", mismatch or _INSTALL_NVRTC
+    return False, "not installed", mismatch or bindings.INSTALL
 
 
 def _nvcc() -> _Result:
@@ -203,9 +204,9 @@ def _compilation() -> _Result:
         except FrozenError:
             return None, "not tried: the mode is frozen", ""
         except AutotuneError as error:
-            return False, str(error), _INSTALL_NVRTC
+            return False, str(error), bindings.INSTALL
     if isinstance(result, CompileFailure):
-        remedy = nvrtc.mismatch() or f"{_INSTALL_NVRTC} --upgrade"
+        remedy = nvrtc.mismatch() or "run `pip install --upgrade 'tile-autotune[cu13]'`"
         return False, f"{arch}: {result.reason}", remedy
     return True, f"a kernel for {arch} in {time.perf_counter() - start:.2f} s", ""
 
@@ -252,7 +253,7 @@ def _session() -> _Result:
     try:
         return True, f"cuda.bindings {metadata.version('cuda-bindings')}; {fault}", ""
     except metadata.PackageNotFoundError:
-        return False, "cuda.bindings is not installed", _INSTALL_NVRTC
+        return False, "cuda.bindings is not installed", bindings.INSTALL
 
 
 def _baseline() -> _Result:

@@ -9,7 +9,8 @@ reads recordings takes either.
     python scripts/measure/results.py captions
 
 writes the device, the dates and the cuBLAS above each table of results in the documents, from the
-files that a comment behind the caption names: `*...* <!-- h100/suite-*.json -->`.
+files that a comment behind the caption names: `*...* <!-- h100/suite-*.json -->`. A picture of
+suites above such a caption gets their means as its alternative text.
 
     autotune check --vendor --json | python scripts/measure/results.py vendor vendor-check.json
 
@@ -484,6 +485,9 @@ def vendor(
 
 ROOT = Path(__file__).resolve().parents[2]
 CAPTION = re.compile(r"^\*(?P<text>[^*]+)\.\* <!-- (?P<files>[^>]+) -->$", re.M)
+SUITES = re.compile(
+    r"^!\[Speed against cuBLAS[^]]*(?=\]\(\S+\)\n\n\*[^*]+\* <!-- (?P<files>[^>]+) -->$)", re.M
+)
 BY_HAND = "no file"
 """Stands for the files of a table whose figures are kept nowhere else."""
 
@@ -503,13 +507,14 @@ def captions() -> None:
 
 
 def captioned(text: str) -> str:
-    """A document whose captions state what their files do."""
+    """A document whose captions, and texts of the suites' picture, state what their files do."""
 
     def stated(match: re.Match[str]) -> str:
         files = match["files"]
         made = match["text"] if files == BY_HAND else caption(files.split())
         return f"*{made}.* <!-- {files} -->"
 
+    text = SUITES.sub(lambda match: f"![{means(match['files'].split())}", text)
     return CAPTION.sub(stated, text)
 
 
@@ -522,15 +527,33 @@ def caption(patterns: Sequence[str]) -> str:
     Raises:
         FileNotFoundError: if a pattern matches no file.
     """
-    found: dict[str, list[dict[str, str]]] = {}
+    found: dict[str, list[Row]] = {}
+    for content in _result_files(patterns):
+        found.setdefault(content["device"], []).append(content)
+    return "; ".join(f"{device}, {_measured(made)}" for device, made in found.items())
+
+
+def means(patterns: Sequence[str]) -> str:
+    """The geometric means of suites, by precision and in the order of their devices."""
+    found: dict[str, list[str]] = {}
+    suites = _result_files(patterns)
+    for suite in suites:
+        found.setdefault(suite["rows"][0]["compute"], []).append(f"{suite['geomean']:.2f}")
+    devices = " and ".join(dict.fromkeys(suite["device"] for suite in suites))
+    listed = ", ".join(f"{compute} {' and '.join(values)}" for compute, values in found.items())
+    shapes = len(suites[0]["rows"])
+    return f"Speed against cuBLAS on {shapes} shapes, geometric means on {devices}: {listed}"
+
+
+def _result_files(patterns: Sequence[str]) -> list[Row]:
+    """The result files below `docs/results`, or else below the repository."""
+    found: list[Row] = []
     for pattern in patterns:
         paths = sorted((ROOT / "docs" / "results").glob(pattern)) or sorted(ROOT.glob(pattern))
         if not paths:
             raise FileNotFoundError(f"docs/results/{pattern}: no such file")
-        for path in paths:
-            content = json.loads(path.read_text("utf-8"))
-            found.setdefault(content["device"], []).append(content)
-    return "; ".join(f"{device}, {_measured(made)}" for device, made in found.items())
+        found += [json.loads(path.read_text("utf-8")) for path in paths]
+    return found
 
 
 def _measured(made: Sequence[Mapping[str, str]]) -> str:

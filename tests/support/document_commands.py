@@ -12,7 +12,9 @@ from support.paths import ROOT
 
 # In running text, and in blocks that are set off by spaces.
 INLINE = re.compile(r"`(?:\$ )?(autotune [a-z][^`\n]*)`|^    (?:\$ )?(autotune [a-z].*)$", re.M)
-FENCE = re.compile(r"^```(?P<language>\w+)(?P<title>[^\n]*)\n(?P<text>.*?)^```$", re.M | re.S)
+FENCE = re.compile(
+    r"(?P<before>^[^\n]+\n\n)?^```(?P<language>\w+)[^\n]*\n(?P<text>.*?)^```$", re.M | re.S
+)
 ASSIGNMENT = re.compile(r"\w+=\S*$")
 # They make the environment that the commands run in.
 PREPARATION = ("pip ", "python3 -m venv ", "git ", "make ", "cd ")
@@ -26,14 +28,14 @@ class Block:
         document: its path below the root.
         line: the line where it begins.
         language: `sh` or `python`, among others.
-        title: what stands behind the language, such as `title="On a GPU"`.
+        before: the line of text above it, such as `On a GPU:`; empty if none is.
         text: its lines.
     """
 
     document: str
     line: int
     language: str
-    title: str
+    before: str
     text: str
 
     def __str__(self) -> str:
@@ -41,8 +43,8 @@ class Block:
 
     @property
     def needs_gpu(self) -> bool:
-        """Whether its title says that it runs on a GPU."""
-        return "On a GPU" in self.title
+        """Whether the line above says that it runs on a GPU. Sites show no title of a block."""
+        return bool(re.search(r"\bon a GPU:$", self.before, re.I))
 
     @property
     def runnable(self) -> str:
@@ -59,8 +61,9 @@ def blocks(documents: Iterable[Path], *languages: str) -> list[Block]:
         name = str(document.relative_to(ROOT))
         for match in FENCE.finditer(text):
             if match["language"] in languages:
-                line = text.count("\n", 0, match.start()) + 1
-                found.append(Block(name, line, match["language"], match["title"], match["text"]))
+                line = text.count("\n", 0, match.start("language")) + 1
+                before = (match["before"] or "").strip()
+                found.append(Block(name, line, match["language"], before, match["text"]))
     return found
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import json
 import re
+import runpy
 import shutil
 import subprocess
 import sys
@@ -12,6 +13,7 @@ import tarfile
 import zipfile
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from support.paths import ROOT
@@ -93,6 +95,22 @@ def test_wheel_needs_no_framework_and_no_pycuda(wheel: zipfile.ZipFile) -> None:
     needed = [line for line in text.splitlines() if line.startswith("Requires-Dist")]
     assert [line for line in needed if "torch" in line or "cupy" in line] == []
     assert all("extra == 'gpu'" in line for line in needed if "pycuda" in line)
+
+
+def test_wheel_needs_packages_of_nvidia_on_linux_alone(wheel: zipfile.ZipFile) -> None:
+    text = wheel.read(f"{NAME}.dist-info/METADATA").decode()
+    needed = re.findall(r"^Requires-Dist: (?:cuda|nvidia)-\S+( .*)?$", text, re.MULTILINE)
+    assert [marker for marker in needed if "extra ==" not in marker] == [
+        " sys_platform == 'linux'"
+    ] * 3
+
+
+def test_macos_builds_no_compiled_calls(monkeypatch: pytest.MonkeyPatch) -> None:
+    hook = object.__new__(runpy.run_path(str(ROOT / "hatch_build.py"))["BuildHook"])
+    monkeypatch.setattr(sys, "platform", "darwin")
+    data: dict[str, Any] = {}
+    hook._add_compiled_calls(False, data)
+    assert data == {}
 
 
 OPTIONAL = {"IPython", "cupy", "grpc", "pytest", "torch", "typing_extensions"}

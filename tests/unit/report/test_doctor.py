@@ -49,7 +49,7 @@ def test_no_nvrtc_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(nvrtc, "version", lambda: None)
     result = check("NVRTC")
     assert result.ok is False
-    assert result.remedy == "pip install 'tile-autotune[cu13]'"
+    assert result.remedy == "run `pip install 'tile-autotune[cu13]'`"
 
 
 def test_no_compiler_at_all_fails_the_compilation(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -125,7 +125,7 @@ def test_no_gpu_points_to_the_recording(monkeypatch: pytest.MonkeyPatch) -> None
 
 def test_no_cuda_bindings_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "cuda.bindings", None)
-    assert check("driver").remedy == "install tile-autotune[cu13]"
+    assert check("driver").remedy == "run `pip install 'tile-autotune[cu13]'`"
 
 
 def test_session_without_pycuda_goes_through_the_bindings(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -239,6 +239,24 @@ def test_caption_names_each_card_with_dates_and_cublas(
         results.caption(["none.json"])
 
 
+def test_picture_of_suites_is_described_by_their_means(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = tmp_path / "docs" / "results"
+    folder.mkdir(parents=True)
+    for card, mean in (("H100", 1.314), ("H200", 0.987)):
+        fields = results.provenance(card, "13.0", "", cublas="13.1.0", date="2026-11-22T12:00")
+        suite = {**fields, "geomean": mean, "rows": [{"compute": "f32"}] * 27}
+        (folder / f"{card}-f32.json").write_text(json.dumps(suite))
+    monkeypatch.setattr(results, "ROOT", tmp_path)
+    picture = "![Speed against cuBLAS{}](pictures/suite.svg)\n\n"
+    caption = (
+        "*H100, 2026-11-22, cuBLAS 13.1.0; H200, 2026-11-22, cuBLAS 13.1.0.* <!-- H*.json -->\n"
+    )
+    means = " on 27 shapes, geometric means on H100 and H200: f32 1.31 and 0.99"
+    assert results.captioned(picture.format(": old") + caption) == picture.format(means) + caption
+
+
 DEEP = Problem(64, 64, 11528, "bf16")
 
 
