@@ -5,7 +5,7 @@
 
 The arithmetic is that of NVIDIA's `cuda_occupancy.h` (CUDA 13), against which the tests compare it
 case by case. It needs no GPU. A device with a `granularity` is a textbook device with plain
-division, where registers are allocated to whole blocks.
+division, where registers are allocated to whole blocks: of threads (1) or of warps (32).
 
 Clusters are not part of that header: the SMs of a cluster lie in one GPC (CUDA C++ Programming
 Guide, thread block clusters), and only the driver knows the GPCs (`cuOccupancyMaxActiveClusters`).
@@ -92,8 +92,8 @@ ARCHITECTURES = {
 
 
 def slot_threads(device: SmLimits) -> int:
-    """Threads that a slot of the SM holds: a warp's, or on a textbook device one."""
-    return device.warp_size if device.granularity is None else 1
+    """Threads that a slot of the SM holds: a warp's, or fewer if a textbook device counts so."""
+    return min(device.granularity or device.warp_size, device.warp_size)
 
 
 def by_warps(device: SmLimits, threads: int) -> int:
@@ -133,7 +133,8 @@ def allocated_registers(device: SmLimits, threads: int, registers: int) -> int:
         DeviceError: for a compute capability whose rules are unknown.
     """
     if device.granularity is not None:
-        return round_up(registers * threads, device.granularity)
+        slots = round_up(threads, slot_threads(device))
+        return round_up(registers * slots, device.granularity)
     warp_registers = round_up(registers * device.warp_size, rules_of(device).register_unit)
     return ceil_div(threads, device.warp_size) * warp_registers
 
@@ -335,6 +336,9 @@ def _clustered(device: SmLimits, alone: Occupancy, cluster: int) -> Occupancy:
     return replace(alone, cluster=cluster, clusters=alone.blocks_per_sm * at_once, idle_sms=idle)
 
 
+LARGEST_BLOCK = 1024
+"""Most threads of a block on any card (CUDA C++ Programming Guide)."""
+
 LARGEST_REGISTERS = 255
 """Most registers of a thread from compute capability 3.5 on (CUDA C++ Programming Guide)."""
 
@@ -474,7 +478,7 @@ class LimitTables:
     `unlimited` names is not limited by it.
 
     Attributes:
-        slot: threads that occupy a slot of the SM: a warp's, or on a textbook device one.
+        slot: threads that occupy a slot of the SM; see `slot_threads`.
         blocks: block slots of the SM.
         warps: blocks that the slots allow, for a block of one slot, of two, and so on.
         registers: step tables in registers a thread, for a block of one slot, of two, and so on.
@@ -506,7 +510,7 @@ def limit_tables(device: SmLimits) -> LimitTables:
     """
     slot = slot_threads(device)
     slots = device.threads_per_sm // slot
-    blocks = range(slot, device.threads_per_block + 1, slot)
+    blocks = range(slot, LARGEST_BLOCK + 1, slot)
     shares = [sm_shared(device, share) for share in (None, *range(101))]
     sizes = {size: share for share, size in zip((None, *range(101)), shares, strict=True)}
     zero = {"registers": by_registers(device, slot, 0), "shared memory": by_shared(device, 0)}

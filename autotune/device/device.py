@@ -122,8 +122,8 @@ class Device:
             unknown.
         memory_bandwidth: peak bytes a second of device memory.
         peak_fp32: peak fp32 FLOP/s outside the tensor cores (a fused multiply-add counts two).
-        granularity: allocation unit of registers and shared memory where the device has one of
-            its own (the textbook devices); None takes the architecture's.
+        granularity: allocation unit of threads, registers and shared memory where the device has
+            one of its own (the textbook devices); None takes the architecture's.
         clusters: clusters of 2, 4 and 8 blocks that are resident at once if each block fills an SM,
             as the driver states them; None if the driver was not asked. Two cards of one model may
             differ.

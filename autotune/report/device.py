@@ -44,7 +44,7 @@ def render_catalogue() -> FittedTable:
         tensor = card.tensor_rate("bf16") is not None
         table.add_row(
             key,
-            card.arch.removeprefix("sm_"),
+            card.arch.removeprefix("sm_") if card.granularity is None else "",
             str(card.sms),
             f"{card.l2_bytes / 2**20:.3g}",
             f"{card.memory_bytes / 2**30:.0f}",

@@ -227,7 +227,7 @@ def test_text_h100_has_112_shared_bytes_a_thread() -> None:
 
 CARDS: dict[str, SmLimits] = {
     **{sm.name: sm for sm in SMS.values()},
-    "textbook-d": find("textbook-d"),
+    **{key: find(key) for key in ("textbook-d", "textbook-4.7", "textbook-4.9")},
 }
 
 
@@ -291,7 +291,7 @@ def test_carve_outs_of_one_size_share_a_step_table() -> None:
 
 SWEPT: dict[str, SmLimits] = {
     **{sm.name: sm for sm in SMS.values()},
-    "textbook-d": find("textbook-d"),
+    **{key: find(key) for key in ("textbook-d", "textbook-4.7", "textbook-4.9")},
 }
 
 

@@ -172,7 +172,7 @@ def test_every_source_is_used() -> None:
     assert set(data["sources"].values()) == used
 
 
-def test_only_the_textbook_device_has_an_sm_of_its_own() -> None:
+def test_only_textbook_devices_have_an_sm_of_their_own() -> None:
     own = [
         key
         for key, device in catalogue().items()
@@ -182,7 +182,7 @@ def test_only_the_textbook_device_has_an_sm_of_its_own() -> None:
             for field in fields(Sm)
         )
     ]
-    assert own == ["textbook-d"]
+    assert own == [key for key, device in catalogue().items() if device.granularity is not None]
 
 
 def test_each_card_is_a_model_of_its_own() -> None:
@@ -233,6 +233,8 @@ def test_h100_is_the_measured_one() -> None:
         ("RTX 5060 Ti", "rtx-5060-ti"),
         ("textbook-d", "textbook-d"),
         ("Device D", "textbook-d"),
+        ("textbook 4.8", "textbook-4.8"),
+        ("PMPP 5.12", "textbook-4.8"),
     ],
 )
 def test_find_ignores_case_spaces_dashes_and_prefixes(text: str, key: str) -> None:
