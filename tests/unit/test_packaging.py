@@ -98,7 +98,7 @@ def test_wheel_needs_no_framework_and_no_pycuda(wheel: zipfile.ZipFile) -> None:
 
 
 def test_wheel_needs_packages_of_nvidia_on_linux_alone(wheel: zipfile.ZipFile) -> None:
-    text = wheel.read(f"{NAME}.dist-info/METADATA").decode()
+    text = written(wheel, "METADATA")
     needed = re.findall(r"^Requires-Dist: (?:cuda|nvidia)-\S+( .*)?$", text, re.MULTILINE)
     assert [marker for marker in needed if "extra ==" not in marker] == [
         " sys_platform == 'linux'"
