@@ -40,6 +40,19 @@ class OpenedPage:
             figure.locator(".main-svg").first.wait_for(state="attached")
         self.page.evaluate("scrollTo(0, 0)")
 
+    def violations(self, *rules: str) -> list[str]:
+        """What axe-core finds, a line for each element; of these rules alone if any are given."""
+        axe = pytest.importorskip("axe_playwright_python.sync_playwright", reason="no axe")
+        options: dict[str, object] = {"resultTypes": ["violations"], "preload": False}
+        if rules:
+            options["runOnly"] = rules
+        found = axe.Axe().run(self.page, options=options).response["violations"]
+        return [
+            f"{rule['id']}: {node['target']} {node['html'][:120]}: {node['failureSummary']}"
+            for rule in found
+            for node in rule["nodes"]
+        ]
+
     @property
     def overflow(self) -> int:
         """Pixels by which the page is wider than the window."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from datetime import datetime, timezone
 from pathlib import Path
 
 import plotly.graph_objects
@@ -13,19 +12,19 @@ from support.swept_page import analysis
 
 from autotune.report.pages import figures, page
 from autotune.report.pages.overview import (
+    SHOWN,
     Overview,
     OverviewRow,
-    ratio_figure,
+    rankings,
 )
 from autotune.report.pages.parameters import ParameterCost, ValueCost, cost_figure
-from autotune.report.pages.search import search_figure
+from autotune.report.pages.search import final_sentence, search_figure, search_steps
 from autotune.report.trials import subject_of
 
 NASTY = "<b>&amp;<script>"
-NOW = datetime(2026, 11, 22, 12, tzinfo=timezone.utc)
 
 
-def row(title: str, hot: float | None) -> OverviewRow:
+def row(title: str, hot: float | None, precision: str = "fp32") -> OverviewRow:
     return OverviewRow(
         title=title,
         device="H100",
@@ -36,7 +35,9 @@ def row(title: str, hot: float | None) -> OverviewRow:
         cold_roofline_share=0.4,
         over_hot=hot,
         over_cold=hot,
-        age="1 d ago",
+        date="2026-11-21T12:00:00Z",
+        precision=precision,
+        vendor="cuBLAS",
         how="tuned",
         time_us=1.0,
         trials=30,
@@ -53,7 +54,7 @@ def accepted(figure: figures.Figure) -> None:
 
 
 def test_shares_of_the_roofline_say_what_is_compared() -> None:
-    assert "hot: without the data that L2 holds; cold: every matrix is moved once" in overview_text(
+    assert "hot: without the data that L2 holds; cold: every matrix moved once" in overview_text(
         row("64x64x64", 1.0)
     )
     page = analysis(by_hand()).page()
@@ -84,17 +85,91 @@ def test_plotly_accepts_the_pictures_of_a_user_kernel(tmp_path: Path) -> None:
 
 
 def test_plotly_accepts_the_pictures_of_several_problems() -> None:
-    accepted(ratio_figure([row("a", 1.2), row("b", 0.9), row("c", None)]))
+    rows = [row(f"{n}x1x1", 0.8 + n / 50) for n in range(60)]
+    unranked = [row("1x2x3", None), row("saxpy", None, precision="user kernel")]
+    slow = [row(f"{n}x2x2", None, precision="bf16") for n in range(60)]
+    pictures = Overview((*rows, *unranked, *slow)).figures()
+    names = ("histogram-0", "ranking-0-0", "ranking-0-1")
+    assert [*pictures] == [*names, *(name.replace("-0", "-1", 1) for name in names)]
+    for figure in pictures.values():
+        accepted(figure)
+
+
+def test_rankings_have_both_ends_and_state_their_measure() -> None:
+    rows = [row(f"{n}x1x1", 0.8 + n / 50) for n in range(60)]
+    (ranking,) = rankings([*rows, row("untimed", None)])
+    assert (ranking.measure, ranking.others) == ("speed over cuBLAS", 1)
+    fastest, slowest = ranking.ends.values()
+    assert [each.title for each in fastest] == [f"{n}x1x1" for n in range(59, 59 - SHOWN, -1)]
+    assert [each.title for each in slowest] == [f"{n}x1x1" for n in range(SHOWN - 1, -1, -1)]
+    drawn = Overview(tuple(rows)).figures()
+    assert drawn["ranking-0-0"]["data"][0]["y"][-1] == "59x1x1"
+    assert "Fastest 25, by speed over cuBLAS, hot." in overview_text(*rows)
+    (unlike,) = rankings([row("a", None), row("b", None)])
+    assert (unlike.measure, list(unlike.ends)) == ("TFLOP/s", ["all"])
+
+
+def test_rankings_compare_within_a_device() -> None:
+    rows = [row("a", 1.2), replace(row("b", 1.1), device="H200")]
+    names = [(each.name, len(each.rows)) for each in rankings(rows)]
+    assert names == [("fp32 on H100", 1), ("fp32 on H200", 1)]
+
+
+def test_histogram_counts_every_problem() -> None:
+    rows = [row(f"{n}x1x1", ratio) for n, ratio in enumerate([0.9, 1.0, 1.04, 2.0, 7.0] * 12)]
+    hot = Overview(tuple(rows)).figures()["histogram-0"]["data"][0]
+    steps = dict(zip(hot["customdata"], hot["y"], strict=True))
+    assert steps == {"0.9 to 0.95x": 12, "1 to 1.05x": 24, "2x and more": 24}
 
 
 def test_failures_are_drawn_by_stage_above_the_times() -> None:
     steps = analysis(by_hand()).steps
-    names = {trace["name"]: trace for trace in search_figure(steps, 9.0)["data"]}
-    assert list(names) == ["tiled", "best so far", "cuBLAS", "failed: compile"]
+    names = {trace["name"]: trace for trace in search_figure(steps, "", 9.0)["data"]}
+    assert list(names) == ["tiled", "best so far in the search", "cuBLAS", "failed: compile"]
     assert names["tiled"]["y"] == [20.0, 16.0, 12.0, 10.0, 11.0]
-    assert names["best so far"]["y"] == [20.0, 16.0, 12.0, 10.0, 10.0, 10.0]
+    assert names["best so far in the search"]["y"] == [20.0, 16.0, 12.0, 10.0, 10.0, 10.0]
     assert names["failed: compile"]["x"] == [5]
     assert min(names["failed: compile"]["y"]) > 20.0
+
+
+def test_lucky_sample_stands_beside_the_final_times() -> None:
+    """The fourth trial took 10 us in the search and 12.5 us in the final round; the last won."""
+    subject = by_hand()
+    lucky, won = subject.record.entries
+    assert (lucky.measurement.time_us, won.measurement.time_us) == (10.0, 11.0)
+    again = replace(lucky, measurement=replace(lucky.measurement, time_us=12.5))
+    finals = replace(won, measurement=replace(won.measurement, time_us=11.25))
+    subject = replace(subject, record=replace(subject.record, entries=(finals, again)))
+    steps, page = search_steps(subject), analysis(subject)
+    names = {trace["name"]: trace for trace in page.figures()["search"]["data"]}
+    star, circles = names["winner, final round"], names["finalists, final round"]
+    assert (star["x"], star["y"]) == ([6], [11.25])
+    assert (circles["x"], circles["y"]) == ([4], [12.5])
+    sentence = final_sentence(steps, page.headline.config)
+    assert sentence == (
+        "The final round timed 2 finalists again, interleaved: the winner took 11.25 µs there and "
+        "11.00 µs in the search. The lowest time of the search, 10.00 µs, is of a configuration "
+        "that took 12.50 µs when timed again."
+    )
+    assert sentence in page.page()
+
+
+def test_search_without_a_final_round_claims_none() -> None:
+    page = analysis(by_hand())
+    assert final_sentence(page.steps, page.headline.config) == ""
+    assert not any("final" in trace["name"] for trace in page.figures()["search"]["data"])
+
+
+def test_series_differ_by_more_than_colour() -> None:
+    subject = by_hand()
+    families = ("tiled", "simt", "mma")
+    trials = [
+        replace(row, trial=replace(row.trial, config=replace(row.trial.config, family=family)))
+        for row, family in zip(subject.trials, families, strict=False)
+    ]
+    steps = search_steps(replace(subject, trials=tuple(trials)))
+    markers = [trace["marker"]["symbol"] for trace in search_figure(steps, "")["data"][:3]]
+    assert len({*markers}) == 3
 
 
 def test_names_are_not_read_as_markup() -> None:

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Literal
 
 import pytest
-from support.chromium import opened
+from support.chromium import OpenedPage, opened
 from support.sample_records import H100
 from support.sample_subject import by_hand, user_kernel
-from support.swept_page import NOW, analysis, swept_subject
+from support.swept_page import analysis, swept_subject
 from support.swept_page import page as page
 from support.swept_page import swept as swept
 
@@ -75,7 +76,7 @@ def nasty_subject() -> Subject:
 
 def test_names_with_html_in_them_are_shown_as_they_are(tmp_path: Path) -> None:
     subject = nasty_subject()
-    data = analysed(subject, headline(subject, stale=NASTY, now=NOW))
+    data = analysed(subject, headline(subject, stale=NASTY))
     write(tmp_path / "page.html", data.page())
     with opened(tmp_path / "page.html") as shown:
         shown.draw_everything()
@@ -129,16 +130,109 @@ def test_sparse_records_have_pages(kind: str, tmp_path: Path) -> None:
         assert shown.faults == []
 
 
-def test_overview_page_draws_every_picture(tmp_path: Path) -> None:
+def many() -> Overview:
+    """Problems of two precisions and devices: 3 in fp32, 60 in bf16, and 40 on the other device."""
     base = by_hand().record
     assert isinstance(base, Record)
-    records = [replace(base, problem=Problem(m, 256, 256)) for m in (64, 128, 256)]
-    rows = [overview.record_row(record, stale=NASTY, now=NOW) for record in records]
-    data = Overview(tuple(rows))
-    write(tmp_path / "page.html", data.page())
-    with opened(tmp_path / "page.html", width=400) as shown:
-        shown.draw_everything()
-        assert shown.page.evaluate(DRAWN) == 1
-        assert shown.page.locator("#table-problems tbody tr").count() == 3
-        assert shown.overflow == 0
-        assert shown.faults == []
+    problems = [Problem(m, 8, 8) for m in (1, 2, 3)]
+    problems += [Problem(m, 1024, 256, "bf16") for m in range(1024, 1084)]
+    rows = [
+        overview.record_row(
+            replace(
+                base,
+                problem=problem,
+                baseline=Measurement(8.0 + number / 10, library="13.1.0"),
+                provenance=replace(base.provenance, trials=2000 + number),
+            ),
+            stale=NASTY,
+        )
+        for number, problem in enumerate(problems)
+    ]
+    return Overview((*rows, *(replace(row, device="Another GPU") for row in rows[-40:])))
+
+
+@pytest.fixture(scope="module")
+def overviewed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[OpenedPage]:
+    path = tmp_path_factory.mktemp("overview") / "page.html"
+    write(path, many().page())
+    with opened(path, width=400, scheme="dark") as shown:
+        yield shown
+
+
+PRINTED = """() => addEventListener("beforeprint", () => {
+  const all = (selector, of) => [...document.querySelectorAll(selector)].map(of);
+  window.printed = {
+    closed: all("details:not([open])", part => part.id).length,
+    drawn: all("[data-figure]", place => place.calcdata?.length > 0),
+    pictures: all(".main-svg", part => part.getBoundingClientRect().right),
+    tables: all("table", part => part.getBoundingClientRect().right),
+    ink: all(".xtick text", text => getComputedStyle(text).fill),
+    ground: getComputedStyle(document.body).backgroundColor,
+  };
+})"""
+"""Notes how the page is when it is printed."""
+
+PAPER, LANDSCAPE = 186 * 96 / 25.4, 273 * 96 / 25.4
+"""CSS pixels of A4 between margins of 12 mm, upright and on its side."""
+
+
+def test_printed_page_is_light_whole_and_unclipped(overviewed: OpenedPage) -> None:
+    page = overviewed.page
+    closed = page.locator("details:not([open])").count()
+    page.evaluate(PRINTED)
+    assert page.pdf(format="A4").startswith(b"%PDF")
+    printed = page.evaluate("window.printed")
+    assert (closed, printed["closed"]) == (3, 0)
+    assert printed["drawn"] == [True] * 5
+    assert 400 < max(printed["pictures"]) <= PAPER
+    assert max(printed["tables"]) <= LANDSCAPE
+    assert {*printed["ink"]} == {"rgb(28, 36, 48)"}
+    assert printed["ground"] == "rgb(255, 255, 255)"
+    assert page.locator("details:not([open])").count() == closed
+    assert (
+        page.locator(".xtick text").first.evaluate("one => getComputedStyle(one).fill")
+        != (printed["ink"][0])
+    )
+    assert overviewed.overflow == 0
+
+
+def test_overview_of_many_problems_is_short(overviewed: OpenedPage) -> None:
+    page = overviewed.page
+    assert page.evaluate("document.documentElement.scrollHeight") < 3000
+    assert page.locator("#precisions tbody tr").count() == 3
+    assert page.locator("#table-problems tbody tr").count() == 100
+    closed = page.locator("details:not([open]) > summary")
+    while closed.count():
+        closed.first.focus()
+        page.keyboard.press("Enter")
+    overviewed.draw_everything()
+    assert page.evaluate(DRAWN) == 5
+    assert overviewed.overflow == 0
+    assert overviewed.faults == []
+
+
+@pytest.mark.parametrize(
+    ("typed", "left"),
+    [
+        ("FP32", 3),
+        ("1030\u00d71024\u00d7256", 1),
+        ("2,006", 1),
+        ("2006", 1),
+        ("1030 trials=2009", 1),
+        ("nvidia h100 80gb", 63),
+        ("simt:family=tiled,precision=fp32", 0),
+        ("tiled:family=tiled,precision=fp32", 3),
+        ("10.00 \u03bcs 0.80x", 1),
+        ("2026-11-21 another", 40),
+    ],
+)
+def test_filter_finds_what_the_page_prints(overviewed: OpenedPage, typed: str, left: int) -> None:
+    overviewed.page.get_by_label("Filter").fill(typed)
+    assert overviewed.page.locator("#table-problems tbody tr").count() == left
+    overviewed.page.get_by_label("Filter").fill("")
+
+
+def test_axe_finds_nothing_in_an_overview(overviewed: OpenedPage) -> None:
+    assert overviewed.violations() == []
+    overviewed.page.emulate_media(color_scheme="light")
+    assert overviewed.violations("color-contrast") == []
