@@ -11,12 +11,7 @@ from support.sample_subject import by_hand, user_kernel
 from support.swept_page import analysis
 
 from autotune.report.pages import figures, page
-from autotune.report.pages.overview import (
-    SHOWN,
-    Overview,
-    OverviewRow,
-    rankings,
-)
+from autotune.report.pages.overview import Overview, OverviewRow
 from autotune.report.pages.parameters import ParameterCost, ValueCost, cost_figure
 from autotune.report.pages.search import final_sentence, search_figure, search_steps
 from autotune.report.trials import subject_of
@@ -24,7 +19,7 @@ from autotune.report.trials import subject_of
 NASTY = "<b>&amp;<script>"
 
 
-def row(title: str, hot: float | None, precision: str = "fp32") -> OverviewRow:
+def row(title: str, hot: float | None) -> OverviewRow:
     return OverviewRow(
         title=title,
         device="H100",
@@ -36,7 +31,7 @@ def row(title: str, hot: float | None, precision: str = "fp32") -> OverviewRow:
         over_hot=hot,
         over_cold=hot,
         date="2026-11-21T12:00:00Z",
-        precision=precision,
+        precision="fp32",
         vendor="cuBLAS",
         how="tuned",
         time_us=1.0,
@@ -82,44 +77,6 @@ def test_plotly_accepts_the_pictures_of_a_user_kernel(tmp_path: Path) -> None:
     assert "roofline" not in figures
     for figure in figures.values():
         accepted(figure)
-
-
-def test_plotly_accepts_the_pictures_of_several_problems() -> None:
-    rows = [row(f"{n}x1x1", 0.8 + n / 50) for n in range(60)]
-    unranked = [row("1x2x3", None), row("saxpy", None, precision="user kernel")]
-    slow = [row(f"{n}x2x2", None, precision="bf16") for n in range(60)]
-    pictures = Overview((*rows, *unranked, *slow)).figures()
-    names = ("histogram-0", "ranking-0-0", "ranking-0-1")
-    assert [*pictures] == [*names, *(name.replace("-0", "-1", 1) for name in names)]
-    for figure in pictures.values():
-        accepted(figure)
-
-
-def test_rankings_have_both_ends_and_state_their_measure() -> None:
-    rows = [row(f"{n}x1x1", 0.8 + n / 50) for n in range(60)]
-    (ranking,) = rankings([*rows, row("untimed", None)])
-    assert (ranking.measure, ranking.others) == ("speed over cuBLAS", 1)
-    fastest, slowest = ranking.ends.values()
-    assert [each.title for each in fastest] == [f"{n}x1x1" for n in range(59, 59 - SHOWN, -1)]
-    assert [each.title for each in slowest] == [f"{n}x1x1" for n in range(SHOWN - 1, -1, -1)]
-    drawn = Overview(tuple(rows)).figures()
-    assert drawn["ranking-0-0"]["data"][0]["y"][-1] == "59x1x1"
-    assert "Fastest 25, by speed over cuBLAS, hot." in overview_text(*rows)
-    (unlike,) = rankings([row("a", None), row("b", None)])
-    assert (unlike.measure, list(unlike.ends)) == ("TFLOP/s", ["all"])
-
-
-def test_rankings_compare_within_a_device() -> None:
-    rows = [row("a", 1.2), replace(row("b", 1.1), device="H200")]
-    names = [(each.name, len(each.rows)) for each in rankings(rows)]
-    assert names == [("fp32 on H100", 1), ("fp32 on H200", 1)]
-
-
-def test_histogram_counts_every_problem() -> None:
-    rows = [row(f"{n}x1x1", ratio) for n, ratio in enumerate([0.9, 1.0, 1.04, 2.0, 7.0] * 12)]
-    hot = Overview(tuple(rows)).figures()["histogram-0"]["data"][0]
-    steps = dict(zip(hot["customdata"], hot["y"], strict=True))
-    assert steps == {"0.9 to 0.95x": 12, "1 to 1.05x": 24, "2x and more": 24}
 
 
 def test_failures_are_drawn_by_stage_above_the_times() -> None:

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
+import plotly.graph_objects
 import pytest
 from support.chromium import OpenedPage, opened
 from support.sample_records import H100
@@ -21,6 +22,7 @@ from autotune.problem import Problem
 from autotune.records import Record
 from autotune.records.kernel_record import KernelEntry
 from autotune.report.pages import overview
+from autotune.report.pages.figures import Figure
 from autotune.report.pages.overview import Overview
 from autotune.report.pages.page import write
 from autotune.report.pages.record import analysed, headline
@@ -207,8 +209,52 @@ def test_overview_of_many_problems_is_short(overviewed: OpenedPage) -> None:
         page.keyboard.press("Enter")
     overviewed.draw_everything()
     assert page.evaluate(DRAWN) == 5
+    names = page.locator("summary h3").all_inner_texts()
+    places = "on NVIDIA H100 80GB HBM3:", "on Another GPU:"
+    assert names == [*(f"{name} {places[0]}" for name in ("fp32", "bf16")), f"bf16 {places[1]}"]
     assert overviewed.overflow == 0
     assert overviewed.faults == []
+
+
+# The rankings of other problems than the page's: their titles, ratios and TFLOP/s.
+RANKED = """problems => {
+  const columns = ["title", "precision", "device", "vendor", "over_hot", "over_cold", "tflops"]
+    .map(name => ({name}));
+  const rows = problems.map(([title, ratio, tflops]) =>
+    [title, "fp32", "H100", "cuBLAS", ratio, ratio && ratio * 2, tflops]);
+  const place = document.createElement("div");
+  const figures = rank(place, {columns, rows, precisions: ["fp32"]});
+  return {figures, text: place.textContent};
+}"""
+
+
+def ends(figures: dict[str, Figure]) -> list[dict[str, Any]]:
+    """The hot series of a ranking's fastest, slowest and histogram, which plotly accepts."""
+    for figure in figures.values():
+        plotly.graph_objects.Figure(figure)
+    return [figures[name]["data"][0] for name in ("ranking-0-0", "ranking-0-1", "histogram-0")]
+
+
+def test_rankings_have_both_ends_and_a_histogram(overviewed: OpenedPage) -> None:
+    problems = [[f"{n}<b>", [0.9, 1.0, 1.04, 2.0, 7.0][n // 12] + n / 1e4, 3.0] for n in range(60)]
+    ranked = overviewed.page.evaluate(RANKED, [*problems, ["untimed", None, 9.0]])
+    top, bottom, histogram = ends(ranked["figures"])
+    assert top["y"][::-1] == [f"{n}&lt;b&gt;" for n in range(59, 34, -1)]
+    assert bottom["y"] == [f"{n}&lt;b&gt;" for n in range(25)]
+    steps = dict(zip(histogram["customdata"], histogram["y"], strict=True))
+    assert steps == {"0.90x to 0.95x": 12, "1.00x to 1.05x": 24, "2x and more": 24}
+    assert "Fastest 25, by speed over cuBLAS, hot." in ranked["text"]
+    assert "60 problems by speed over cuBLAS; 1 more are in the table alone" in ranked["text"]
+    assert "fp32speed over cuBLAS6080%0.90x" in ranked["text"]
+
+
+def test_problems_without_cublas_rank_by_their_speed(overviewed: OpenedPage) -> None:
+    problems = [[f"{n}x1x1", None, 1.0 + n] for n in range(51)]
+    ranked = overviewed.page.evaluate(RANKED, problems)
+    top, _, histogram = ends(ranked["figures"])
+    assert sum(histogram["y"]) == 51
+    assert top["y"][-1] == "50x1x1"
+    assert "Slowest 25, by TFLOP/s, hot." in ranked["text"]
 
 
 @pytest.mark.parametrize(
@@ -233,6 +279,7 @@ def test_filter_finds_what_the_page_prints(overviewed: OpenedPage, typed: str, l
 
 
 def test_axe_finds_nothing_in_an_overview(overviewed: OpenedPage) -> None:
+    overviewed.page.get_by_label("Filter").fill("fp32")  # axe takes long over many rows
     assert overviewed.violations() == []
     overviewed.page.emulate_media(color_scheme="light")
     assert overviewed.violations("color-contrast") == []
