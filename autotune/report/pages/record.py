@@ -402,7 +402,7 @@ def _leader_section(leaders: Sequence[Leader]) -> Section:
     names = ("rank", "time, hot", "spread", "slower", "time, cold", "occupancy")
     headings: dict[str, page.Kind] = dict.fromkeys(names, "number")
     headings |= {"limiter": "word", "registers a thread": "number"}
-    headings |= {"shared memory a block, bytes": "number"}
+    headings |= {"shared bytes a block": "number"}
     headings["differs from the winner in"] = "prose"
     caption = "The record's configurations, timed interleaved in the final round"
     return Section("leaders", "Leaders", page.table(headings, rows, caption))

@@ -3,8 +3,8 @@
 // Headings of the trials' table; files keep the names of the columns.
 const HEADINGS = {
   cold_us: "time, cold", error: "largest error", family: "kernel family",
-  local: "local memory a thread, bytes", registers: "registers a thread",
-  shared: "shared memory a block, bytes", tflops: "TFLOP/s", threads: "threads a block",
+  local: "local bytes a thread", registers: "registers a thread",
+  shared: "shared bytes a block", tflops: "TFLOP/s", threads: "threads a block",
   time_us: "time, hot",
 };
 

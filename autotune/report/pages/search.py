@@ -145,7 +145,7 @@ def search_figure(
     better = [step for step in steps if step.best_us is not None]
     data.append(
         scatter(
-            "best so far in the search",
+            "best of the search",
             (step.number for step in better),
             (step.best_us for step in better),
             "",
@@ -178,7 +178,7 @@ def _finals(steps: Sequence[SearchStep], winner: str) -> list[dict[str, Any]]:
         showlegend=False,
         line={"color": WINNER, "width": 1},
     )
-    kinds = (("finalists, final round", "circle-open", 9), ("winner, final round", "star", 15))
+    kinds = (("finalist, final time", "circle-open", 9), ("winner, final time", "star", 15))
     return [moves] + [
         scatter(
             name,
@@ -238,5 +238,5 @@ def search_section(
         "the times of the final round. The table of all trials has the numbers."
     )
     sentences = f"{stop} {final_sentence(steps, winner)}".strip()
-    content = plot("search", description, caption) + paragraph(sentences)
+    content = plot("search", description, caption, "tall") + paragraph(sentences)
     return Section("search", "The search", content)

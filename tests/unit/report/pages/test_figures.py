@@ -82,9 +82,9 @@ def test_plotly_accepts_the_pictures_of_a_user_kernel(tmp_path: Path) -> None:
 def test_failures_are_drawn_by_stage_above_the_times() -> None:
     steps = analysis(by_hand()).steps
     names = {trace["name"]: trace for trace in search_figure(steps, "", 9.0)["data"]}
-    assert list(names) == ["tiled", "best so far in the search", "cuBLAS", "failed: compile"]
+    assert list(names) == ["tiled", "best of the search", "cuBLAS", "failed: compile"]
     assert names["tiled"]["y"] == [20.0, 16.0, 12.0, 10.0, 11.0]
-    assert names["best so far in the search"]["y"] == [20.0, 16.0, 12.0, 10.0, 10.0, 10.0]
+    assert names["best of the search"]["y"] == [20.0, 16.0, 12.0, 10.0, 10.0, 10.0]
     assert names["failed: compile"]["x"] == [5]
     assert min(names["failed: compile"]["y"]) > 20.0
 
@@ -99,7 +99,7 @@ def test_lucky_sample_stands_beside_the_final_times() -> None:
     subject = replace(subject, record=replace(subject.record, entries=(finals, again)))
     steps, page = search_steps(subject), analysis(subject)
     names = {trace["name"]: trace for trace in page.figures()["search"]["data"]}
-    star, circles = names["winner, final round"], names["finalists, final round"]
+    star, circles = names["winner, final time"], names["finalist, final time"]
     assert (star["x"], star["y"]) == ([6], [11.25])
     assert (circles["x"], circles["y"]) == ([4], [12.5])
     sentence = final_sentence(steps, page.headline.config)
