@@ -61,7 +61,7 @@ const page = (() => {
     // Stated, as plotly.js measures only at the first time; 0 in details that are closed.
     if (element.clientWidth) layout.width = element.clientWidth;
     if (element.clientHeight) layout.height ??= element.clientHeight;
-    return Plotly.react(element, figure.data, layout, {...CONFIG, 
+    return Plotly.react(element, figure.data, layout, {...CONFIG,
       toImageButtonOptions: {format: "svg", filename: element.id || "picture"}});
   };
   matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => {
@@ -112,7 +112,8 @@ const page = (() => {
   // Tables: {columns: [{name, kind, title}], rows: [[...]]}; kinds are text, time, speed,
   // percent, number, ratio. A column's title is its heading; files have its name.
   const NUMBERS = new Intl.NumberFormat("en-US", {maximumFractionDigits: 3});
-  const FORMATS = {time: timeUs, speed: (v) => finite(v) ? digits(v) : DASH, percent: (v) => percent(v), ratio,
+  const FORMATS = {time: timeUs, percent: (v) => percent(v), ratio,
+    speed: (v) => finite(v) ? digits(v) : DASH,
     number: (v) => finite(v) ? NUMBERS.format(v) : DASH};
   const cell = (kind, value) => FORMATS[kind] ? FORMATS[kind](value) : String(value ?? "");
   const compare = (a, b) => {

@@ -67,7 +67,8 @@ const rankingFigure = (ranking, problems) => {
 
 // The number of problems by ratio, in steps of 5 % up to 2, or by TFLOP/s, in 20 steps.
 const histogram = (ranking) => {
-  const step = ranking.vendor ? 0.05 : ranking.ranked[0].tflops / 20, last = ranking.vendor ? 40 : 20;
+  const last = ranking.vendor ? 40 : 20;
+  const step = ranking.vendor ? 0.05 : ranking.ranked[0].tflops / last;
   const range = (place) => place === last && ranking.vendor ? "2x and more"
     : `${ranking.shown(place * step)} to ${ranking.shown((place + 1) * step)}`;
   const data = Object.entries(ranking.series).map(([name, key]) => {
@@ -106,11 +107,10 @@ const summary = (all) => {
     return [name, measure, page.count(values.length), vendor ? page.percent(fast, 0) : "\u2013",
       ...[values.at(-1), mean, values[0]].map(shown)];
   });
-  const scroll = page.made("div", {className: "scroll", tabIndex: 0, role: "region",
+  return page.made("div", {className: "scroll", tabIndex: 0, role: "region",
     ariaLabel: caption}, page.made("table", {}, page.made("caption", {textContent: caption}),
     page.made("thead", {}, page.made("tr", {}, ...headings.map(cell("th")))),
     page.made("tbody", {}, ...rows.map((row) => page.made("tr", {}, ...row.map(cell("td")))))));
-  return scroll;
 };
 
 const END = 25;  // problems at either end of a ranking; up to twice as many are one picture
