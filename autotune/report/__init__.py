@@ -1,4 +1,4 @@
-"""Tables and pictures of results; here are the labels, numbers and ages that all of them show."""
+"""Tables and pictures of results; here are the labels, numbers and dates that all of them show."""
 
 from __future__ import annotations
 
@@ -36,14 +36,24 @@ def age(seconds: float) -> str:
 
 def seconds_since(date: str, now: datetime) -> float | None:
     """Seconds from a date in ISO 8601, UTC unless it says otherwise; None if it cannot be read."""
+    written = _read(date)
+    return None if written is None else max(0.0, (now - written).total_seconds())
+
+
+def local(date: str) -> str:
+    """A date in ISO 8601 in this machine's time zone, such as `2026-11-22 13:00+01:00`; as it is if
+    it cannot be read."""
+    written = _read(date)
+    return date if written is None else written.astimezone().isoformat(" ", "minutes")
+
+
+def _read(date: str) -> datetime | None:
     try:
         # Python 3.10 does not read the Z.
         written = datetime.fromisoformat(date.replace("Z", "+00:00"))
     except ValueError:
         return None
-    if written.tzinfo is None:
-        written = written.replace(tzinfo=timezone.utc)
-    return max(0.0, (now - written).total_seconds())
+    return written.replace(tzinfo=written.tzinfo or timezone.utc)
 
 
 def joules(amount: float) -> str:
@@ -57,12 +67,6 @@ def joules(amount: float) -> str:
 def us(time_us: float) -> str:
     """Microseconds with four to six digits."""
     return f"{time_us:.1f} us" if time_us >= 100 else f"{time_us:.2f} us"
-
-
-def since(date: str, now: datetime) -> str:
-    """The time since a date in ISO 8601, such as `3 d ago`; empty if the date cannot be read."""
-    seconds = seconds_since(date, now)
-    return "" if seconds is None else f"{age(seconds)} ago"
 
 
 def us_of(measurement: Measurement | None, objective: Objective) -> float | None:

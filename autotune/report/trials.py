@@ -202,7 +202,8 @@ Cell = str | int | float | None
 
 @dataclass(frozen=True)
 class Column:
-    """A column: its name, and how a page shows its values (`text`, `time`, `percent`, `number`)."""
+    """A column: its name, and how a page shows its values (`text`, `time`, `speed`, `percent`,
+    `number`)."""
 
     name: str
     kind: str
@@ -231,7 +232,7 @@ def table_of(trials: Sequence[Trial], problem: Problem | None) -> TrialTable:
     kinds = [
         *(("trial", "number"), ("family", "text")),
         *((name, "time") for name in _TIMES),
-        *(("tflops", "number"), ("occupancy", "percent"), ("limiter", "text")),
+        *(("tflops", "speed"), ("occupancy", "percent"), ("limiter", "text")),
         *((name, "number") for name in _RESOURCES),
         *((name, "text" if name in words else "number") for name in names),
         *(("samples", "number"), ("error", "number"), ("failure", "text")),

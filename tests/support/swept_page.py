@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from datetime import datetime, timezone
 from pathlib import Path
 
 import pytest
@@ -19,11 +18,9 @@ from autotune.tuning.trial_log import FinishedTrial
 from autotune.tuning.trials import Trial
 from support.sample_recording import recorded
 
-NOW = datetime(2026, 11, 22, 12, tzinfo=timezone.utc)
-
 
 def analysis(subject: Subject) -> Analysis:
-    return analysed(subject, headline(subject, stale=None, now=NOW))
+    return analysed(subject, headline(subject, stale=None))
 
 
 def swept_subject() -> Subject:

@@ -11,6 +11,10 @@ Figure = dict[str, Any]
 
 # Readable on light and dark pages, and to colour-blind readers (after Okabe and Ito).
 COLOURS = ("#3b82c4", "#d98324", "#2a9d78", "#b565a7", "#8a7d1f", "#7a8794")
+SYMBOLS = ("circle", "square", "triangle-up", "diamond", "cross", "pentagon")
+FAILED = ("x", "asterisk-open", "hash-open", "y-up-open", "hourglass", "bowtie")
+"""Symbols that go with the colours, so that no difference is one of colour alone."""
+
 WINNER, VENDOR, BOUND = "#d62f5c", "#7a8794", "#8a7d1f"
 SCALE = "Viridis"
 

@@ -33,6 +33,7 @@ const page = (() => {
 
   // Pictures: a figure is {data, layout} of plotly.js; the page adds its colours.
   const drawn = new Map();
+  const paper = document.documentElement.classList;  // has "paper" while the page is printed
   const colour = (name) =>
     getComputedStyle(document.documentElement).getPropertyValue(`--${name}`).trim();
   const themed = (layout) => {
@@ -41,6 +42,7 @@ const page = (() => {
       ...layout,
       paper_bgcolor: "rgba(0,0,0,0)", plot_bgcolor: "rgba(0,0,0,0)",
       font: {...layout.font, color: colour("text")},
+      modebar: {bgcolor: colour("surface"), color: colour("muted"), activecolor: colour("text")},
       hoverlabel: {bgcolor: colour("surface"), bordercolor: colour("line"),
         font: {color: colour("text")}, align: "left"},
     };
@@ -55,11 +57,31 @@ const page = (() => {
   };
   const plot = (element, figure) => {
     drawn.set(element, figure);
-    return Plotly.react(element, figure.data, themed(figure.layout),
-      {...CONFIG, toImageButtonOptions: {format: "svg", filename: element.id || "picture"}});
+    const layout = themed(figure.layout);
+    // Stated, as plotly.js measures only at the first time; 0 in details that are closed.
+    if (element.clientWidth) layout.width = element.clientWidth;
+    if (element.clientHeight) layout.height ??= element.clientHeight;
+    return Plotly.react(element, figure.data, layout, {...CONFIG,
+      toImageButtonOptions: {format: "svg", filename: element.id || "picture"}});
   };
   matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => {
     for (const [element, figure] of drawn) plot(element, figure);
+  });
+
+  // Printed pages have light colours, pictures of the paper's width, and their details open.
+  addEventListener("beforeprint", () => {
+    paper.add("paper");
+    for (const part of document.querySelectorAll("details:not([open])"))
+      part.open = part.dataset.closed = true;
+    for (const [element, figure] of drawn) plot(element, figure);
+  });
+  addEventListener("afterprint", () => {
+    paper.remove("paper");
+    for (const [element, figure] of drawn) plot(element, figure);
+    for (const part of document.querySelectorAll("details[data-closed]")) {
+      part.open = false;
+      delete part.dataset.closed;
+    }
   });
 
   // Visible pictures are drawn at once, those nearby one at a time once these are painted, and the
@@ -87,9 +109,11 @@ const page = (() => {
     addEventListener("beforeprint", () => [...waiting.keys()].forEach(show));
   };
 
-  // Tables: {columns: [{name, kind}], rows: [[...]]}; kinds are text, time, percent, number, ratio.
+  // Tables: {columns: [{name, kind, title}], rows: [[...]]}; kinds are text, time, speed,
+  // percent, number, ratio. A column's title is its heading; files have its name.
   const NUMBERS = new Intl.NumberFormat("en-US", {maximumFractionDigits: 3});
   const FORMATS = {time: timeUs, percent: (v) => percent(v), ratio,
+    speed: (v) => finite(v) ? digits(v) : DASH,
     number: (v) => finite(v) ? NUMBERS.format(v) : DASH};
   const cell = (kind, value) => FORMATS[kind] ? FORMATS[kind](value) : String(value ?? "");
   const compare = (a, b) => {
@@ -118,7 +142,16 @@ const page = (() => {
     element.append(...children);
     return element;
   };
+  // Text as the filter compares it: without case and thousands' separators, `\u00d7` as x.
+  const plain = (text) =>
+    text.normalize("NFKC").toLowerCase().replaceAll("\u00d7", "x").replaceAll(",", "");
   const SHOWN = 100;
+  // The text of a row as it is shown, and with its columns' names, so that `stages=4` finds it.
+  const found = (columns, row) => {
+    const shown = row.map((value, index) => plain(cell(columns[index].kind, value)));
+    const named = shown.map((text, index) => ` ${columns[index].name}=${text} `);
+    return {shown: shown.join(" "), named: named.join("").toLowerCase()};
+  };
   // Fills the element with a table that sorts by a click on a heading, filters by words, and
   // exports the rows that the filter leaves. Without `controls` it has neither filter nor export.
   const table = (element, {columns, rows, caption, file = "table.csv", controls = true}) => {
@@ -129,9 +162,10 @@ const page = (() => {
     const more = made("button", {type: "button"});
     let texts = null;  // made for the first filter, as it takes a while
     const chosen = () => {
-      if (words.length && texts === null) texts = rows.map((row) => row.join(" ").toLowerCase());
-      const left = rows.map((_, index) => index)
-        .filter((index) => words.every((word) => texts[index].includes(word)));
+      if (words.length && texts === null) texts = rows.map((row) => found(columns, row));
+      const left = rows.map((_, index) => index).filter((index) => words.every(
+        (word) => word.includes("=")
+          ? texts[index].named.includes(` ${word}`) : texts[index].shown.includes(word)));
       if (order !== null) left.sort((a, b) => {
         const [first, second] = [rows[a][order], rows[b][order]];
         const result = compare(first, second);
@@ -147,13 +181,15 @@ const page = (() => {
       body.replaceChildren(...visible.map((row) => made("tr", {}, ...row.map((value, index) =>
         made("td", {textContent: cell(columns[index].kind, value),
           className: columns[index].kind === "text" ? "" : "number"})))));
-      state.textContent = `${count(left.length)} of ${count(rows.length)} rows`;
+      const part = visible.length < left.length ? `, the first ${visible.length} shown` : "";
+      state.textContent = `${count(left.length)} of ${count(rows.length)} rows${part}`;
       more.hidden = visible.length === left.length;
       more.textContent = `Show all ${count(left.length)} rows`;
     };
     const headings = columns.map((column, index) => {
       // Shown times have units; in a CSV file they are microseconds.
-      const title = column.kind === "time" ? column.name.replace(/_us$/, "") : column.name;
+      const title = column.title
+        ?? (column.kind === "time" ? column.name.replace(/_us$/, "") : column.name);
       const button = made("button", {type: "button", textContent: title});
       const heading = made("th", {scope: "col", className: column.kind === "text" ? "" : "number"},
         button);
@@ -169,7 +205,10 @@ const page = (() => {
     more.addEventListener("click", () => { all = true; render(); });
     const filter = made("input", {type: "search", placeholder: "words to find"});
     filter.addEventListener("input", () => {
-      words = filter.value.toLowerCase().split(/\s+/).filter(Boolean);
+      // A configuration is found by its parts: `simt:bm=128,bn=64` is simt, bm=128 and bn=64.
+      words = filter.value.split(/\s+/)
+        .flatMap((word) => word.includes("=") ? word.split(/[,:]/) : word).map(plain)
+        .filter(Boolean);
       render();
     });
     const download = made("button", {type: "button", textContent: "Save as CSV"});

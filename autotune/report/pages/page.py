@@ -131,6 +131,7 @@ def pictures_page(
         MissingError: if plotly is not installed or is too old.
     """
     data = {"figures": figures, "tables": tables}
+    sections = (*sections, Section("words", "Words on this page", asset("words.html")))
     notes = (f"Made by autotune {__version__}.", remark, "This file loads nothing from elsewhere.")
     footer = escape(" ".join(filter(None, notes)))
     script = asset("report.js")
@@ -234,7 +235,7 @@ def plot(name: str, description: str, caption: str, size: str = "") -> str:
     return (
         f'<figure><div class="plot {size}" id="{name}" data-figure="{name}" role="group" '
         f'aria-label="{escape(description)}"></div>'
-        f"<figcaption>{caption}</figcaption></figure>"
+        + (f"<figcaption>{caption}</figcaption></figure>" if caption else "</figure>")
     )
 
 

@@ -156,8 +156,8 @@ def _labels(cost: ParameterCost, letter: float) -> list[str]:
 def parameter_section(costs: Sequence[ParameterCost]) -> Section:
     """The picture of what parameters cost."""
     first = (
-        f"{costs[0].name} matters most: between its best and its worst value lie "
-        f"{percent(costs[0].range)}. A value counts with the best time that any trial had with it."
+        f"{costs[0].name} matters most: its worst value is {percent(costs[0].range)} slower than "
+        "its best. Each value counts with the fastest trial that had it, as timed in the search."
     )
     names = ", ".join(cost.name for cost in costs)
     description = f"Loss with each value of the parameters {names}."

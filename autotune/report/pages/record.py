@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
-from datetime import datetime, timezone
 from typing import Any
 
 from autotune.families.plan import OWN
@@ -14,12 +13,10 @@ from autotune.measure.objective import COLD, HOT, Objective
 from autotune.records import Entry, KernelRecord, Record, Store, TuningRecord
 from autotune.records.inventory import change, stale_change
 from autotune.records.kernel_record import NOT_VERIFIED
-from autotune.report import over_vendor, since, us_of, vendor
+from autotune.report import local, over_vendor, us_of, vendor
 from autotune.report.explanation import why_it_won
 from autotune.report.pages import page
-from autotune.report.pages.figures import (
-    Figure,
-)
+from autotune.report.pages.figures import Figure
 from autotune.report.pages.occupancy import Residency, curve_figure, residency, residency_section
 from autotune.report.pages.page import Section, count, escape, percent, ratio, time_us
 from autotune.report.pages.parameters import (
@@ -58,7 +55,7 @@ class Result:
             best cold configuration; None for a user kernel, or if none was measured.
         over_hot, over_cold: the vendor baseline's times over the winner's (above 1 the winner is
             faster); None if it was not timed.
-        age: since the record was saved.
+        date: when the record was saved, in ISO 8601.
         changed: driver, compiler or kernel sources of this machine that changed since; None if
             nothing did.
         stale: `changed` if it includes the kernel sources, else None.
@@ -74,7 +71,7 @@ class Result:
     cold_roofline_share: float | None = None
     over_hot: float | None = None
     over_cold: float | None = None
-    age: str = ""
+    date: str = ""
     changed: str | None = None
     stale: str | None = None
     interrupted: bool = False
@@ -94,7 +91,6 @@ class Headline(Result):
         vendor_us: its time; None if it was not timed.
         vendor_result: the outcome of verifying it; empty if nothing was measured.
         occupancy, limiter: resident warps as a share of an SM's, and what limits them.
-        date: date of the record.
         why: a sentence that says why this configuration won.
     """
 
@@ -109,19 +105,17 @@ class Headline(Result):
     vendor_result: str
     occupancy: float
     limiter: str
-    date: str
     why: str
 
 
 def result_fields(
-    record: TuningRecord, *, stale: str | None, now: datetime, changed: str | None
+    record: TuningRecord, *, stale: str | None, changed: str | None
 ) -> dict[str, Any]:
     """The fields of a `Result` from a record.
 
     Args:
         record: the record.
         stale: what changed on this machine since it was measured; None if it is not stale.
-        now: the present, with its time zone.
         changed: what changed, also if that makes no record stale.
     """
     best, problem = record.best, record.problem if isinstance(record, Record) else None
@@ -135,20 +129,14 @@ def result_fields(
         "cold_roofline_share": roofline_share(record, record.best_cold, COLD),
         "over_hot": over_vendor(record, best, HOT),
         "over_cold": over_vendor(record, record.best_cold, COLD),
-        "age": since(record.provenance.date, now),
+        "date": record.provenance.date,
         "changed": changed or stale,
         "stale": stale,
         "interrupted": record.provenance.interrupted,
     }
 
 
-def headline(
-    subject: Subject,
-    *,
-    stale: str | None,
-    now: datetime,
-    changed: str | None = None,
-) -> Headline:
+def headline(subject: Subject, *, stale: str | None, changed: str | None = None) -> Headline:
     """The headline of a record; the arguments are those of `result_fields`."""
     record, problem = subject.record, subject.problem
     best = record.best
@@ -156,7 +144,7 @@ def headline(
     speed = problem.speed(measured.time_us) if problem else 0.0
     unverified = isinstance(record, KernelRecord) and record.verified == NOT_VERIFIED
     return Headline(
-        **result_fields(record, stale=stale, now=now, changed=changed),
+        **result_fields(record, stale=stale, changed=changed),
         config=str(best.config),
         time_us=measured.time_us,
         spread_us=measured.spread_us,
@@ -168,7 +156,6 @@ def headline(
         vendor_result=record.vendor_result,
         occupancy=best.occupancy,
         limiter=best.limiter,
-        date=record.provenance.date,
         why="Its results were not verified. " * unverified + why_it_won(record.entries, best),
     )
 
@@ -280,7 +267,7 @@ class Analysis:
             head=_head(self),
             figures=self.figures(),
             tables={"trials": trials} if self.steps else {},
-            remark=f"Recorded {top.date}.",
+            remark=f"Saved {local(top.date)}.",
         )
 
     def figures(self) -> dict[str, Figure]:
@@ -289,7 +276,7 @@ class Analysis:
         vendor_us, vendor = top.vendor_us, top.vendor
         figures: dict[str, Figure] = {}
         if self.steps:
-            figures["search"] = search_figure(self.steps, vendor_us, vendor)
+            figures["search"] = search_figure(self.steps, top.config, vendor_us, vendor)
         if self.roofline is not None:
             figures["roofline"] = roofline_figure(self.roofline)
         if self.costs:
@@ -304,13 +291,8 @@ def analysis_of(selection: Selection, store: Store) -> Analysis:
     """The analysis of a single record, beside what this machine measures with."""
     (record,), today = selection.records, targets.here()
     subject = subject_of(record, store.root)
-    top = headline(
-        subject,
-        stale=stale_change(record, today),
-        now=datetime.now(timezone.utc),
-        changed=change(record, today),
-    )
-    return analysed(subject, top)
+    stale, changed = stale_change(record, today), change(record, today)
+    return analysed(subject, headline(subject, stale=stale, changed=changed))
 
 
 def analysed(subject: Subject, headline: Headline) -> Analysis:
@@ -341,16 +323,15 @@ def _head(analysis: Analysis) -> str:
     top = analysis.headline
     kind, evidence, meaning = _EVIDENCE[top.evidence]
     badge = f'<span class="badge {kind}">{evidence}</span>'
-    aged = f", {escape(top.age)}" if top.age else ""
     states = [f"Stale: {top.stale}."] if top.stale else []
     if top.interrupted:
         states.append("The search was interrupted, so this is not its final result.")
     return (
-        f"<p>{badge} {meaning}{aged}.</p>"
+        f"<p>{badge} {meaning}. Saved {escape(local(top.date))}.</p>"
         + "".join(page.paragraph(state, "warn") for state in states)
         + (page.paragraph(f"Measured with {top.changed}.") if top.changed != top.stale else "")
         + page.facts(_facts(top))
-        + f"<p>{escape(top.why)}</p><p><code>{page.breakable(top.config)}</code></p>"
+        + f"<p>Winner: <code>{page.breakable(top.config)}</code></p><p>{escape(top.why)}</p>"
         + (
             page.paragraph(f"{analysis.note[0].upper()}{analysis.note[1:]}.", "warn")
             if analysis.note
@@ -366,12 +347,16 @@ def _facts(top: Headline) -> Iterator[tuple[str, str, str]]:
         yield "time, cold", time_us(top.cold_us), "L2 flushed"
     if top.tflops is not None:
         yield "TFLOP/s", f"{top.tflops:,.1f}", f"{percent(top.peak_share)} of the peak"
-        yield "of the roofline, hot", percent(top.roofline_share), "without the data that L2 holds"
+        yield (
+            "share of the roofline, hot",
+            percent(top.roofline_share),
+            "without the data that L2 holds",
+        )
         if top.cold_roofline_share is not None:
             share = percent(top.cold_roofline_share)
-            yield "of the roofline, cold", share, "every matrix moved once"
+            yield "share of the roofline, cold", share, "every matrix moved once"
     if top.over_hot is not None:
-        takes = f"it takes {time_us(top.vendor_us)}"
+        takes = f"{top.vendor} takes {time_us(top.vendor_us)}"
         checked = f"{takes}; {top.vendor_result}" if top.vendor_result else takes
         yield f"over {top.vendor}, hot", ratio(top.over_hot), checked
     elif top.vendor_result:
@@ -385,7 +370,8 @@ def _facts(top: Headline) -> Iterator[tuple[str, str, str]]:
 
 
 def _sections(analysis: Analysis) -> Iterator[Section]:
-    yield search_section(analysis.steps, analysis.failures, analysis.stop)
+    winner = analysis.headline.config
+    yield search_section(analysis.steps, analysis.failures, analysis.stop, winner)
     if analysis.roofline is not None:
         yield roofline_section()
     if analysis.costs:
@@ -413,9 +399,10 @@ def _leader_section(leaders: Sequence[Leader]) -> Section:
         )
         for number, row in enumerate(leaders, start=1)
     ]
-    names = ("rank", "time", "spread", "slower", "cold", "occupancy")
+    names = ("rank", "time, hot", "spread", "slower", "time, cold", "occupancy")
     headings: dict[str, page.Kind] = dict.fromkeys(names, "number")
-    headings |= {"limiter": "word", "registers": "number", "shared bytes": "number"}
+    headings |= {"limiter": "word", "registers a thread": "number"}
+    headings |= {"shared bytes a block": "number"}
     headings["differs from the winner in"] = "prose"
     caption = "The record's configurations, timed interleaved in the final round"
     return Section("leaders", "Leaders", page.table(headings, rows, caption))

@@ -229,9 +229,10 @@ def _winner(point: RooflinePoint) -> dict[str, Any]:
 def roofline_section() -> Section:
     """The picture of the roofline with its caption."""
     caption = (
-        "A trial lies at the bytes that its blocks load, so L2's roof bounds it; L2 and shared "
-        "tiles lift it above the roof of device memory. The dotted line is the least traffic: "
-        "every matrix moved once. Diamonds are the textbook's kernels at their bounds."
+        "A trial's place counts all bytes that its blocks load, from L2 or device memory. So L2's "
+        "roof bounds it, and it may lie above the roof of device memory. The dotted line is the "
+        "least traffic: every matrix moved once. Diamonds are the bounds of textbook kernels, "
+        "named by TILE_WIDTH."
     )
     description = "TFLOP/s of the trials over FLOP per byte, below the roofs of the device."
     return Section("roofline", "Roofline", plot("roofline", description, caption, "tall"))

@@ -11,6 +11,8 @@ from typing import Any
 from autotune.measure.measurement import Failure
 from autotune.report.pages.figures import (
     COLOURS,
+    FAILED,
+    SYMBOLS,
     WINNER,
     Figure,
     axis,
@@ -20,7 +22,7 @@ from autotune.report.pages.figures import (
     text,
     vendor_line,
 )
-from autotune.report.pages.page import Section, count, escape, paragraph, plot
+from autotune.report.pages.page import Section, count, escape, paragraph, plot, time_us
 from autotune.report.trials import Subject
 
 
@@ -36,6 +38,7 @@ class SearchStep:
         time_us: median hot time; None for a failure.
         best_us: the best time so far; None before there is one.
         stage: stage that failed; None if none did.
+        final_us: median hot time in the final round; None if it was not timed again.
     """
 
     number: int
@@ -45,10 +48,17 @@ class SearchStep:
     time_us: float | None
     best_us: float | None
     stage: str | None
+    final_us: float | None = None
 
 
 def search_steps(subject: Subject) -> tuple[SearchStep, ...]:
     """The trials in the order in which they finished, with the best time so far."""
+    finals = {entry.config: entry.time_us for entry in subject.entries}
+    if all(
+        finals.get(row.trial.config, row.trial.time_us) == row.trial.time_us
+        for row in subject.trials
+    ):
+        finals = {}  # the search was interrupted before its final round
     steps, best = [], math.inf
     for number, row in enumerate(subject.trials, start=1):
         trial = row.trial
@@ -62,6 +72,7 @@ def search_steps(subject: Subject) -> tuple[SearchStep, ...]:
                 trial.time_us if math.isfinite(trial.time_us) else None,
                 best if math.isfinite(best) else None,
                 trial.outcome.stage if isinstance(trial.outcome, Failure) else None,
+                finals.get(trial.config),
             )
         )
     return tuple(steps)
@@ -85,25 +96,56 @@ def stop_sentence(subject: Subject) -> str:
     return f"The search stopped after {count:,} trials{times}."
 
 
+def final_sentence(steps: Sequence[SearchStep], winner: str) -> str:
+    """The winner's time in the final round beside the times of the search; empty without a final
+    round.
+
+    Args:
+        steps: the trials in their order.
+        winner: the winner's configuration as text.
+    """
+    finalists = [step for step in steps if step.final_us is not None]
+    won = next((step for step in finalists if step.config == winner), None)
+    timed = [step for step in steps if step.time_us is not None]
+    if won is None or not timed:
+        return ""
+    lowest = min(timed, key=lambda step: step.time_us or math.inf)
+    text = (
+        f"The final round timed {count(len(finalists))} finalists again, interleaved: the winner "
+        f"took {time_us(won.final_us)} there and {time_us(won.time_us)} in the search."
+    )
+    if lowest is won:
+        return text
+    again = (
+        "a configuration that did not reach the record"
+        if lowest.final_us is None
+        else f"a configuration that took {time_us(lowest.final_us)} when timed again"
+    )
+    return f"{text} The lowest time of the search, {time_us(lowest.time_us)}, is of {again}."
+
+
 def _duration(seconds: float) -> str:
     return f"{seconds:.0f} s" if seconds < 180 else f"{seconds / 60:.0f} min"
 
 
 def search_figure(
-    steps: Sequence[SearchStep], vendor_us: float | None = None, vendor: str = "cuBLAS"
+    steps: Sequence[SearchStep],
+    winner: str,
+    vendor_us: float | None = None,
+    vendor: str = "cuBLAS",
 ) -> Figure:
     """The trials by their number: times by family, the best so far, failures by stage at the top,
-    and the vendor's time as a line."""
+    times of the final round, and the vendor's time as a line."""
     times = [step.time_us for step in steps if step.time_us is not None]
     families = list(dict.fromkeys(step.family for step in steps))
     data = [
-        _trials(family, [step for step in steps if step.family == family], COLOURS[number % 6])
+        _trials(family, [step for step in steps if step.family == family], number % 6)
         for number, family in enumerate(families)
     ]
     better = [step for step in steps if step.best_us is not None]
     data.append(
         scatter(
-            "best so far",
+            "best of the search",
             (step.number for step in better),
             (step.best_us for step in better),
             "",
@@ -114,6 +156,7 @@ def search_figure(
     )
     if vendor_us is not None:
         data.append(vendor_line(vendor, [1, max(2, len(steps))], [vendor_us] * 2, "y"))
+    data += _finals([step for step in steps if step.final_us is not None], winner)
     failed = [step for step in steps if step.stage is not None]
     for number, stage in enumerate(dict.fromkeys(step.stage for step in failed)):
         points = [step for step in failed if step.stage == stage]
@@ -121,7 +164,36 @@ def search_figure(
     return figure(data, axis("trial"), axis("time in µs", log=True))
 
 
-def _trials(family: str, steps: Sequence[SearchStep], colour: str) -> dict[str, Any]:
+def _finals(steps: Sequence[SearchStep], winner: str) -> list[dict[str, Any]]:
+    """The final times of finalists and winner, each joined to its time in the search."""
+    if not steps:
+        return []
+    moves = scatter(
+        "from the search to the final round",
+        (x for step in steps for x in (step.number, step.number, None)),
+        (y for step in steps for y in (step.time_us, step.final_us, None)),
+        "",
+        mode="lines",
+        hoverinfo="skip",
+        showlegend=False,
+        line={"color": WINNER, "width": 1},
+    )
+    kinds = (("finalist, final time", "circle-open", 9), ("winner, final time", "star", 15))
+    return [moves] + [
+        scatter(
+            name,
+            (step.number for step in points),
+            (step.final_us for step in points),
+            f"trial %{{x}}, {name}: %{{y:.4g}} µs<br>%{{text}}<extra></extra>",
+            text=[config_text(step.config) for step in points],
+            marker={"symbol": symbol, "size": size, "color": WINNER},
+        )
+        for won, (name, symbol, size) in enumerate(kinds)
+        if (points := [step for step in steps if (step.config == winner) == bool(won)])
+    ]
+
+
+def _trials(family: str, steps: Sequence[SearchStep], number: int) -> dict[str, Any]:
     timed = [step for step in steps if step.time_us is not None]
     return scatter(
         family,
@@ -129,7 +201,12 @@ def _trials(family: str, steps: Sequence[SearchStep], colour: str) -> dict[str, 
         (step.time_us for step in timed),
         "trial %{x}: %{y:.4g} µs<br>%{text}<extra></extra>",
         text=[config_text(step.config) for step in timed],
-        marker={"color": colour, "size": 6, "opacity": 0.75},
+        marker={
+            "color": COLOURS[number],
+            "symbol": SYMBOLS[number],
+            "size": 6,
+            "opacity": 0.75,
+        },
     )
 
 
@@ -142,11 +219,13 @@ def _failures(
         [height] * len(steps),
         f"trial %{{x}}: {text(stage)}<br>%{{text}}<extra></extra>",
         text=[config_text(step.config) for step in steps],
-        marker={"symbol": "x", "size": 7, "color": COLOURS[(number + 3) % 6]},
+        marker={"symbol": FAILED[number % 6], "size": 7, "color": COLOURS[(number + 3) % 6]},
     )
 
 
-def search_section(steps: Sequence[SearchStep], failed: Mapping[str, int], stop: str) -> Section:
+def search_section(
+    steps: Sequence[SearchStep], failed: Mapping[str, int], stop: str, winner: str
+) -> Section:
     """The picture of the search with the numbers of its trials and failures."""
     if not steps:
         return Section("search", "The search", paragraph(stop))
@@ -155,8 +234,9 @@ def search_section(steps: Sequence[SearchStep], failed: Mapping[str, int], stop:
     trials = "1 trial" if len(steps) == 1 else f"{count(len(steps))} trials"
     caption = f"{trials}; {count(total)} failed" + (f" ({escape(stages)})." if total else ".")
     description = (
-        f"Time of each of {len(steps)} trials in the order of the search, and the best so far. "
-        "The table of all trials has the numbers."
+        f"Time of each of {len(steps)} trials in the order of the search, the best so far, and "
+        "the times of the final round. The table of all trials has the numbers."
     )
-    content = plot("search", description, caption) + paragraph(stop)
+    sentences = f"{stop} {final_sentence(steps, winner)}".strip()
+    content = plot("search", description, caption, "tall") + paragraph(sentences)
     return Section("search", "The search", content)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from datetime import datetime, timezone
 from io import StringIO
 
 import pytest
@@ -83,7 +82,7 @@ def test_pages_leave_out_what_is_not_known() -> None:
     found = roofline(subject)
     assert found is not None
     assert found.trials == ()
-    page = analysed(subject, headline(subject, stale=None, now=datetime.now(timezone.utc))).page()
+    page = analysed(subject, headline(subject, stale=None)).page()
     assert "cublaslt:id=66" in str(page)
     assert "limited by the library" not in str(page)
 

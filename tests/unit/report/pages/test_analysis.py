@@ -3,15 +3,25 @@
 from __future__ import annotations
 
 import json
+import time
 from dataclasses import asdict, replace
-from datetime import datetime, timedelta, timezone
 from pathlib import Path
 
 import pytest
 from support.command_line import own_machine
 from support.fake_runner import ORIGIN, compiled
 from support.sample_records import H100
-from support.sample_subject import SHAPE, TRIALS, by_hand, entry, only, searched, timed, user_kernel
+from support.sample_subject import (
+    PROVENANCE,
+    SHAPE,
+    TRIALS,
+    by_hand,
+    entry,
+    only,
+    searched,
+    timed,
+    user_kernel,
+)
 from support.sample_user_kernels import LEGAL, KernelRunner, tunable
 from support.swept_page import analysis, swept_subject
 
@@ -22,14 +32,12 @@ from autotune.occupancy import occupancy as resident_blocks
 from autotune.problem import Problem
 from autotune.records import Record, Store
 from autotune.records.kernel_record import NOT_VERIFIED
-from autotune.report import since
+from autotune.report import local
 from autotune.report.explanation import why_it_won
 from autotune.report.pages import occupancy, parameters, roofline, search
 from autotune.report.pages.record import headline, leaders, roofline_share
 from autotune.report.trials import subject_of
 from autotune.tuning.loop import Search, tune
-
-NOW = datetime(2026, 11, 22, 12, tzinfo=timezone.utc)
 
 
 def test_best_so_far_never_rises() -> None:
@@ -52,7 +60,7 @@ def test_stop_sentence_names_trials_and_the_last() -> None:
 
 
 def test_headline_has_the_record_s_numbers() -> None:
-    top = headline(by_hand(), stale=None, now=NOW)
+    top = headline(by_hand(), stale=None)
     rate = 2 * 256**3 / 10e-6
     assert (top.time_us, top.spread_us, top.cold_us) == (10.0, 0.1, 11.0)
     assert top.tflops == pytest.approx(rate / 1e12)
@@ -62,7 +70,7 @@ def test_headline_has_the_record_s_numbers() -> None:
     assert top.cold_roofline_share == pytest.approx(least / 11e-6)
     assert top.over_hot == pytest.approx(0.9)
     assert top.over_cold == pytest.approx(15 / 11)
-    assert top.age == "1 d ago"
+    assert top.date == "2026-11-21T12:00:00Z"
 
 
 def test_winner_by_a_margin_is_said_to_be_faster() -> None:
@@ -104,19 +112,23 @@ def test_only_entry_needs_no_comparison() -> None:
 
 
 @pytest.mark.parametrize(
-    ("past", "text"),
-    [
-        (timedelta(seconds=5), "5 s ago"),
-        (timedelta(hours=3, minutes=59), "3 h ago"),
-        (timedelta(days=-1), "0 s ago"),
-    ],
+    ("zone", "shown"), [("UTC0", "11-21 23:30+00:00"), ("XST-5:45", "11-22 05:15+05:45")]
 )
-def test_age_is_in_the_largest_whole_unit(past: timedelta, text: str) -> None:
-    assert since((NOW - past).isoformat(), NOW) == text
+def test_dates_are_local_and_state_their_zone(
+    zone: str, shown: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with monkeypatch.context() as patched:
+        patched.setenv("TZ", zone)
+        time.tzset()
+        assert local("2026-11-21T23:30:09Z") == f"2026-{shown}"
+        page = analysis(by_hand()).page()
+        assert f"Saved {local(PROVENANCE.date)}." in page
+        assert " ago" not in page.partition("<script")[0]
+    time.tzset()
 
 
-def test_malformed_date_has_no_age() -> None:
-    assert since("yesterday", NOW) == ""
+def test_malformed_date_is_shown_as_it_is() -> None:
+    assert local("yesterday") == "yesterday"
 
 
 def test_roofline_places_tiles_by_the_bytes_they_load() -> None:

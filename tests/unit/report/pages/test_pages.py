@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
+import plotly.graph_objects
 import pytest
-from support.chromium import opened
+from support.chromium import OpenedPage, opened
 from support.sample_records import H100
 from support.sample_subject import by_hand, user_kernel
-from support.swept_page import NOW, analysis, swept_subject
+from support.swept_page import analysis, swept_subject
 from support.swept_page import page as page
 from support.swept_page import swept as swept
 
@@ -20,6 +22,7 @@ from autotune.problem import Problem
 from autotune.records import Record
 from autotune.records.kernel_record import KernelEntry
 from autotune.report.pages import overview
+from autotune.report.pages.figures import Figure
 from autotune.report.pages.overview import Overview
 from autotune.report.pages.page import write
 from autotune.report.pages.record import analysed, headline
@@ -75,7 +78,7 @@ def nasty_subject() -> Subject:
 
 def test_names_with_html_in_them_are_shown_as_they_are(tmp_path: Path) -> None:
     subject = nasty_subject()
-    data = analysed(subject, headline(subject, stale=NASTY, now=NOW))
+    data = analysed(subject, headline(subject, stale=NASTY))
     write(tmp_path / "page.html", data.page())
     with opened(tmp_path / "page.html") as shown:
         shown.draw_everything()
@@ -129,16 +132,154 @@ def test_sparse_records_have_pages(kind: str, tmp_path: Path) -> None:
         assert shown.faults == []
 
 
-def test_overview_page_draws_every_picture(tmp_path: Path) -> None:
+def many() -> Overview:
+    """Problems of two precisions and devices: 3 in fp32, 60 in bf16, and 40 on the other device."""
     base = by_hand().record
     assert isinstance(base, Record)
-    records = [replace(base, problem=Problem(m, 256, 256)) for m in (64, 128, 256)]
-    rows = [overview.record_row(record, stale=NASTY, now=NOW) for record in records]
-    data = Overview(tuple(rows))
-    write(tmp_path / "page.html", data.page())
-    with opened(tmp_path / "page.html", width=400) as shown:
-        shown.draw_everything()
-        assert shown.page.evaluate(DRAWN) == 1
-        assert shown.page.locator("#table-problems tbody tr").count() == 3
-        assert shown.overflow == 0
-        assert shown.faults == []
+    problems = [Problem(m, 8, 8) for m in (1, 2, 3)]
+    problems += [Problem(m, 1024, 256, "bf16") for m in range(1024, 1084)]
+    rows = [
+        overview.record_row(
+            replace(
+                base,
+                problem=problem,
+                baseline=Measurement(8.0 + number / 10, library="13.1.0"),
+                provenance=replace(base.provenance, trials=2000 + number),
+            ),
+            stale=NASTY,
+        )
+        for number, problem in enumerate(problems)
+    ]
+    return Overview((*rows, *(replace(row, device="Another GPU") for row in rows[-40:])))
+
+
+@pytest.fixture(scope="module")
+def overviewed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[OpenedPage]:
+    path = tmp_path_factory.mktemp("overview") / "page.html"
+    write(path, many().page())
+    with opened(path, width=400, scheme="dark") as shown:
+        yield shown
+
+
+PRINTED = """() => addEventListener("beforeprint", () => {
+  const all = (selector, of) => [...document.querySelectorAll(selector)].map(of);
+  window.printed = {
+    closed: all("details:not([open])", part => part.id).length,
+    drawn: all("[data-figure]", place => place.calcdata?.length > 0),
+    pictures: all(".main-svg", part => part.getBoundingClientRect().right),
+    tables: all("table", part => part.getBoundingClientRect().right),
+    ink: all(".xtick text", text => getComputedStyle(text).fill),
+    ground: getComputedStyle(document.body).backgroundColor,
+  };
+})"""
+"""Notes how the page is when it is printed."""
+
+PAPER, LANDSCAPE = 186 * 96 / 25.4, 273 * 96 / 25.4
+"""CSS pixels of A4 between margins of 12 mm, upright and on its side."""
+
+
+def test_printed_page_is_light_whole_and_unclipped(overviewed: OpenedPage) -> None:
+    page = overviewed.page
+    closed = page.locator("details:not([open])").count()
+    page.evaluate(PRINTED)
+    assert page.pdf(format="A4").startswith(b"%PDF")
+    printed = page.evaluate("window.printed")
+    assert (closed, printed["closed"]) == (3, 0)
+    assert printed["drawn"] == [True] * 5
+    assert 400 < max(printed["pictures"]) <= PAPER
+    assert max(printed["tables"]) <= LANDSCAPE
+    assert {*printed["ink"]} == {"rgb(28, 36, 48)"}
+    assert printed["ground"] == "rgb(255, 255, 255)"
+    assert page.locator("details:not([open])").count() == closed
+    assert (
+        page.locator(".xtick text").first.evaluate("one => getComputedStyle(one).fill")
+        != (printed["ink"][0])
+    )
+    assert overviewed.overflow == 0
+
+
+def test_overview_of_many_problems_is_short(overviewed: OpenedPage) -> None:
+    page = overviewed.page
+    assert page.evaluate("document.documentElement.scrollHeight") < 3000
+    assert page.locator("#precisions tbody tr").count() == 3
+    assert page.locator("#table-problems tbody tr").count() == 100
+    closed = page.locator("details:not([open]) > summary")
+    while closed.count():
+        closed.first.focus()
+        page.keyboard.press("Enter")
+    overviewed.draw_everything()
+    assert page.evaluate(DRAWN) == 5
+    names = page.locator("summary h3").all_inner_texts()
+    places = "on NVIDIA H100 80GB HBM3:", "on Another GPU:"
+    assert names == [*(f"{name} {places[0]}" for name in ("fp32", "bf16")), f"bf16 {places[1]}"]
+    assert overviewed.overflow == 0
+    assert overviewed.faults == []
+
+
+# The rankings of other problems than the page's: their titles, ratios and TFLOP/s.
+RANKED = """problems => {
+  const columns = ["title", "precision", "device", "vendor", "over_hot", "over_cold", "tflops"]
+    .map(name => ({name}));
+  const rows = problems.map(([title, ratio, tflops]) =>
+    [title, "fp32", "H100", "cuBLAS", ratio, ratio && ratio * 2, tflops]);
+  const place = document.createElement("div");
+  const figures = rank(place, {columns, rows, precisions: ["fp32"]});
+  return {figures, text: place.textContent};
+}"""
+
+
+def ends(figures: dict[str, Figure]) -> list[dict[str, Any]]:
+    """The hot series of a ranking's fastest, slowest and histogram, which plotly accepts."""
+    for figure in figures.values():
+        plotly.graph_objects.Figure(figure)
+    return [figures[name]["data"][0] for name in ("ranking-0-0", "ranking-0-1", "histogram-0")]
+
+
+def test_rankings_have_both_ends_and_a_histogram(overviewed: OpenedPage) -> None:
+    problems = [[f"{n}<b>", [0.9, 1.0, 1.04, 2.0, 7.0][n // 12] + n / 1e4, 3.0] for n in range(60)]
+    ranked = overviewed.page.evaluate(RANKED, [*problems, ["untimed", None, 9.0]])
+    top, bottom, histogram = ends(ranked["figures"])
+    assert top["y"][::-1] == [f"{n}&lt;b&gt;" for n in range(59, 34, -1)]
+    assert bottom["y"] == [f"{n}&lt;b&gt;" for n in range(25)]
+    steps = dict(zip(histogram["customdata"], histogram["y"], strict=True))
+    assert steps == {"0.90x to 0.95x": 12, "1.00x to 1.05x": 24, "2x and more": 24}
+    assert "Fastest 25, by speed over cuBLAS, hot." in ranked["text"]
+    assert "60 problems by speed over cuBLAS; 1 more are in the table alone" in ranked["text"]
+    assert "fp32speed over cuBLAS6080%0.90x" in ranked["text"]
+
+
+def test_problems_without_cublas_rank_by_their_speed(overviewed: OpenedPage) -> None:
+    problems = [[f"{n}x1x1", None, 1.0 + n] for n in range(51)]
+    ranked = overviewed.page.evaluate(RANKED, problems)
+    top, _, histogram = ends(ranked["figures"])
+    assert sum(histogram["y"]) == 51
+    assert top["y"][-1] == "50x1x1"
+    assert "Slowest 25, by TFLOP/s, hot." in ranked["text"]
+
+
+@pytest.mark.parametrize(
+    ("typed", "left"),
+    [
+        ("FP32", 3),
+        ("1030\u00d71024\u00d7256", 1),
+        ("2,006", 1),
+        ("2006", 1),
+        ("1030 trials=2009", 1),
+        ("nvidia h100 80gb", 63),
+        ("simt:family=tiled,precision=fp32", 0),
+        ("tiled:family=tiled,precision=fp32", 3),
+        ("10.00 \u03bcs 0.80x", 1),
+        ("2026-11-21 another", 40),
+    ],
+)
+def test_filter_finds_what_the_page_prints(overviewed: OpenedPage, typed: str, left: int) -> None:
+    overviewed.page.get_by_label("Filter").fill(typed)
+    assert overviewed.page.locator("#table-problems tbody tr").count() == left
+    overviewed.page.get_by_label("Filter").fill("")
+
+
+def test_axe_finds_nothing_in_an_overview(overviewed: OpenedPage) -> None:
+    overviewed.page.get_by_label("Filter").fill("fp32")  # axe takes long over many rows
+    assert overviewed.violations() == []
+    overviewed.page.emulate_media(color_scheme="light")
+    assert overviewed.violations("color-contrast") == []
