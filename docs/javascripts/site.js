@@ -10,6 +10,7 @@ const mend = () => {
   for (const buttons of document.querySelectorAll("nav.md-code__nav")) buttons.role = "none";
 };
 document.querySelector(".md-search").ariaLabel = "Search";
+document.querySelector(".md-search__options").ariaLabel = "Buttons of the search";
 
 // On narrow pages a button opens the navigation: also by keyboard.
 const menu = document.querySelector(".md-header__button[for=__drawer]");

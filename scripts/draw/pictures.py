@@ -101,11 +101,10 @@ STAMP = re.compile(r"drawn from ([0-9a-f]{64})")
 def dark_style() -> str:
     """Style rules by which a picture is dark where the page around it is."""
     rules = (
-        f'{element}[style*="{part}: {light}"] {{ {part}: {dark} !important }}'
+        # White text stands in coloured cells, whose colours stay.
+        f'{"path" * (light == GROUND)}[style*="{part}: {light}"] {{ {part}: {dark} !important }}'
         for light, dark in IN_DARK.items()
         for part in ("fill", "stroke")
-        # White text stands in coloured cells.
-        for element in (("path",) if light == GROUND else ("",))
     )
     return f"@media (prefers-color-scheme: dark) {{ {' '.join(rules)} }}"
 
@@ -235,7 +234,7 @@ def draw_shapes(values: Any) -> Figure:
     table = np.array(values["ratios"])
     axes.imshow(table, cmap=colours, norm=LogNorm(1 / 2.5, 2.5), aspect="auto")
     for (row, column), ratio in np.ndenumerate(table):
-        ink = "white" if ratio > 1.75 else "black"  # of cells, whose colours stay in the dark
+        ink = "white" if ratio > 1.75 else "black"  # not INK, which turns light in the dark
         axes.text(column, row, f"{ratio:.2f}", color=ink, ha="center", va="center", size=8.5)
     axes.axvline(len(PRECISIONS) - 0.5, color="white", linewidth=5)
     axes.set_xticks(range(len(values["columns"])), values["columns"])

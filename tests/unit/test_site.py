@@ -215,7 +215,7 @@ def test_search_finds_a_word_of_the_glossary(site: Path, served: str, kind: str)
         words = shown.page.locator("input[name=query]")
         words.click()
         shown.page.get_by_text("Type to start searching").wait_for(timeout=120_000)
-        words.press_sequentially("swap-AB")
+        words.press_sequentially("transposed")
         # Results are drawn again with each letter that is found.
         results = shown.page.locator(".md-search-result__item", has_text="Glossary")
         results.first.wait_for(timeout=120_000)
