@@ -43,7 +43,7 @@ class Block:
 
     @property
     def needs_gpu(self) -> bool:
-        """Whether the line above says that it runs on a GPU. Sites show no title of a block."""
+        """Whether the line above says that it runs on a GPU. GitHub and PyPI show no titles."""
         return bool(re.search(r"\bon a GPU:$", self.before, re.I))
 
     @property

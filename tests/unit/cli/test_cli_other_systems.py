@@ -32,7 +32,8 @@ for line in json.load(sys.stdin):
             cli.main(line.split())
         except SystemExit as end:
             ended[line] = end.code, out.getvalue(), errors.getvalue()
-print(json.dumps(ended))
+print(json.dumps(ended), flush=True)
+os._exit(0)  # as the command line ends: no thread is waited for
 """
 WORK = (
     "explore rtx-3060",
