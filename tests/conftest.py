@@ -14,18 +14,19 @@ from hypothesis import HealthCheck, settings
 
 from autotune.records import codec
 
+# BLAS runs one thread, as `tune` has it: on a busy machine its threads block each other. NumPy
+# reads this when it is imported; if files are named, their folders' conftest.py does that early.
+os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
+
 
 def pytest_configure() -> None:
-    """Has Ctrl-C end what the tests start, limits BLAS, lifts time limits, and collects rarely.
+    """Has Ctrl-C end what the tests start, lifts time limits, and collects rarely.
 
     A shell that starts the suite in the background has Ctrl-C ignored, and `nohup` the end of the
     terminal, which processes hand on.
-    BLAS runs one thread, as `tune` has it: on a busy machine its threads block each other. Its
-    variable is read when NumPy is imported, after this.
     Hypothesis's time limits fail on a loaded machine. The collector walks through all that earlier
     tests have left, which takes a tenth of the time at its default thresholds.
     """
-    os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
     gc.set_threshold(100_000, 20, 20)
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)

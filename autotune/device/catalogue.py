@@ -44,7 +44,7 @@ class CatalogueEntry:
 
 @cache
 def entries() -> Mapping[str, CatalogueEntry]:
-    """The catalogue by short key, from `data/devices.json`, where each value has its source.
+    """The catalogue by short key, from `listed`, where each value has its source.
 
     What cards of one compute capability share comes from `sm.SMS`; the fp32 peak follows from SMs
     and clock.

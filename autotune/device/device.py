@@ -38,13 +38,15 @@ _MOST_GPCS = 12
 
 @cache
 def listed() -> Mapping[str, Any]:
-    """`data/devices.json`: the `sources` by key, and the `devices` with pairs of value and source.
+    """`data/devices.json`, and `data/textbook.json` with the devices of exercises: the `sources` by
+    key, and the `devices` with pairs of value and source.
 
     A card with clusters names the `clusters` that drivers of its model stated, or its `gpcs`.
     """
-    data = resources.files("autotune") / "data" / "devices.json"
-    content: dict[str, Any] = json.loads(data.read_text(encoding="utf-8"))
-    return content
+    data = resources.files("autotune") / "data"
+    files = [data / name for name in ("devices.json", "textbook.json")]
+    cards, textbook = (json.loads(file.read_text(encoding="utf-8")) for file in files)
+    return {part: {**cards[part], **textbook[part]} for part in ("sources", "devices")}
 
 
 def has_clusters(capability: tuple[int, int]) -> bool:

@@ -36,7 +36,6 @@ sys.path.append(str(Path(__file__).resolve().parents[1] / "measure"))
 sys.path.append(str(Path(__file__).resolve().parents[2] / "tests"))
 
 from results import provenance
-from support import bad_calls
 from support.nvidia_occupancy import DEVICES, compiled, differing, random_kernels
 from tuners import Outcome, merged
 
@@ -232,6 +231,8 @@ def document(
 
 def run_calls(count: int, seed: int, folder: Path) -> Outcome:
     """Makes `count` calls of a library of plain, split-K and tensor-map kernels."""
+    from support import bad_calls  # it imports what the tests do, which takes longer than a part
+
     if shutil.which("gcc") is None:
         return Outcome(skipped=("no gcc",))
     bad_calls.build(folder)

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cmath>
 #include <cstring>
+#include <type_traits>
 
 namespace host {
 namespace {
@@ -50,14 +51,15 @@ float held(int type, const unsigned* registers, int step, int k) {
 // The lane of its row or column that holds element `k`.
 int holder(int type, int k) { return k * bytes_of(type) % 16 / 4; }
 
-// The sum of a float, or of an int32 that wraps around, and of exact products.
-unsigned plus(int type, unsigned sum, float products) {
-    if (type == S8) return sum + static_cast<unsigned>(static_cast<int>(products));
-    float value;
-    std::memcpy(&value, &sum, sizeof value);
-    value += products;
-    std::memcpy(&sum, &value, sizeof sum);
-    return sum;
+// Adds exact products to sums in fp32, or in int32 that wraps around, in the order of k.
+template <typename Sum>
+__attribute__((no_sanitize("address", "undefined"), optimize("O3"))) void add_products(
+    Sum sums[16][8], const float a[16][LARGEST_K], const float b[LARGEST_K][8], int count) {
+    using Whole = std::conditional_t<std::is_same_v<Sum, float>, float, int>;
+    for (int row = 0; row < 16; ++row)
+        for (int k = 0; k < count; ++k)
+            for (int column = 0; column < 8; ++column)
+                sums[row][column] += static_cast<Sum>(static_cast<Whole>(a[row][k] * b[k][column]));
 }
 
 struct Fragments {
@@ -71,19 +73,29 @@ void multiply_fragments(const std::vector<Thread*>& lanes) {
         return *lanes[lane]->brought<Fragments>(Thread::WARP);
     };
     const int type_a = of(0).type_a, type_b = of(0).type_b, count = of(0).k;
-    float a[16][LARGEST_K], b[8][LARGEST_K];
+    float a[16][LARGEST_K], b[LARGEST_K][8];
     for (int k = 0; k < count; ++k) {
         for (int row = 0; row < 16; ++row)
             a[row][k] = held(type_a, of(row % 8 * 4 + holder(type_a, k)).a + row / 8, 2, k);
         for (int column = 0; column < 8; ++column)
-            b[column][k] = held(type_b, of(column * 4 + holder(type_b, k)).b, 1, k);
+            b[k][column] = held(type_b, of(column * 4 + holder(type_b, k)).b, 1, k);
     }
-    for (int row = 0; row < 16; ++row) {
-        for (int column = 0; column < 8; ++column) {
-            unsigned& sum = of(row % 8 * 4 + column / 2).d[row / 8 * 2 + column % 2];
-            for (int k = 0; k < count; ++k) sum = plus(type_a, sum, a[row][k] * b[column][k]);
-        }
+    unsigned sums[16][8];
+    const auto sum_of = [&](int row, int column) -> unsigned& {
+        return of(row % 8 * 4 + column / 2).d[row / 8 * 2 + column % 2];
+    };
+    for (int row = 0; row < 16; ++row)
+        for (int column = 0; column < 8; ++column) sums[row][column] = sum_of(row, column);
+    if (type_a == S8) {
+        add_products(sums, a, b, count);
+    } else {
+        float values[16][8];
+        std::memcpy(values, sums, sizeof values);
+        add_products(values, a, b, count);
+        std::memcpy(sums, values, sizeof values);
     }
+    for (int row = 0; row < 16; ++row)
+        for (int column = 0; column < 8; ++column) sum_of(row, column) = sums[row][column];
 }
 
 struct Rows {
@@ -215,7 +227,7 @@ void multiply_tiles(const std::vector<Thread*>& threads, const std::vector<Produ
     });
     multiply(*first.operands, first.n, depth(first));
     each_sum([&](unsigned& own, float sum) {
-        if (integers) own = plus(S8, own, sum);
+        if (integers) own += static_cast<unsigned>(static_cast<int>(sum));  // it wraps around
         else std::memcpy(&own, &sum, sizeof own);
     });
     for (size_t t = 0; t < threads.size(); ++t) {

@@ -1,4 +1,7 @@
-"""Sample trial logs: configurations, trials, and what several processes do with them."""
+"""Sample trial logs: configurations, trials, and what several processes do with them.
+
+The processes import this module, and neither pytest nor, without a storage, Optuna.
+"""
 
 from __future__ import annotations
 
@@ -9,17 +12,19 @@ from collections.abc import Sequence
 from dataclasses import replace
 from itertools import product
 from pathlib import Path
-
-import pytest
+from typing import TYPE_CHECKING
 
 from autotune.families.config import Config
 from autotune.families.plan import Resources
 from autotune.measure.measurement import Failure, Measurement
-from autotune.tuning.search.axes import axes_of
-from autotune.tuning.search.storage import SharedLog
 from autotune.tuning.trial_log import Owner, TrialLog
 from autotune.tuning.trials import Trial
 from support.paths import import_path
+
+if TYPE_CHECKING:
+    import pytest
+
+    from autotune.tuning.search.storage import SharedLog
 
 CONFIGS = [
     Config.of("square", {"bm": bm, "bk": bk, "order": order})
@@ -52,13 +57,10 @@ def log(path: Path) -> TrialLog:
 
 def shared(url: str, path: Path) -> SharedLog:
     """The log of a study that is in a storage too."""
+    from autotune.tuning.search.axes import axes_of
+    from autotune.tuning.search.storage import SharedLog
+
     return SharedLog(path, STUDY, url, STUDY, axes_of(CONFIGS))
-
-
-@pytest.fixture(autouse=True)
-def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.setenv("AUTOTUNE_CACHE_DIR", str(tmp_path / "cache"))
-    return tmp_path / "cache"
 
 
 def measured(config: Config, time_us: float = 12.5) -> Trial:

@@ -1,4 +1,4 @@
-"""A store whose study can be read back."""
+"""A cache of a test's own, and a store whose study can be read back."""
 
 from __future__ import annotations
 
@@ -9,6 +9,12 @@ import pytest
 from autotune.records import Store
 from autotune.tuning.trial_log import LoggedTrials, read
 from autotune.tuning.trials import Trial
+
+
+@pytest.fixture(autouse=True)
+def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("AUTOTUNE_CACHE_DIR", str(tmp_path / "cache"))
+    return tmp_path / "cache"
 
 
 @pytest.fixture

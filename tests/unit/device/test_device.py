@@ -3,7 +3,6 @@ from __future__ import annotations
 import json
 import re
 from dataclasses import fields, replace
-from importlib import resources
 from itertools import combinations
 from pathlib import Path
 
@@ -24,7 +23,7 @@ from autotune.device import (
     same_model,
     tensor_rate,
 )
-from autotune.device.device import least_clusters
+from autotune.device.device import least_clusters, listed
 from autotune.errors import DeviceError, UsageError
 
 H100 = find("h100")
@@ -166,10 +165,9 @@ def test_every_value_names_its_source() -> None:
 
 
 def test_every_source_is_used() -> None:
-    data = json.loads((resources.files("autotune") / "data" / "devices.json").read_text())
     used = {source for entry in entries().values() for source in entry.sources.values()}
 
-    assert set(data["sources"].values()) == used
+    assert set(listed()["sources"].values()) == used
 
 
 def test_only_textbook_devices_have_an_sm_of_their_own() -> None:

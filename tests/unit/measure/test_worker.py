@@ -66,9 +66,18 @@ def marker(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 @pytest.fixture
 def fake() -> Iterator[GpuRunner]:
+    """A runner with a worker that measures and one with the vendor library."""
     fake = runner()
     yield fake
     fake.close()
+
+
+@pytest.fixture
+def lone() -> Iterator[GpuRunner]:
+    """A runner with the measuring worker alone."""
+    lone = runner(baseline_bench=None)
+    yield lone
+    lone.close()
 
 
 def count(runner: GpuRunner) -> Measurement:
@@ -88,8 +97,8 @@ def ended(pid: int) -> bool:
     return happens(over)
 
 
-def test_one_worker_serves_all_requests(fake: GpuRunner) -> None:
-    assert [count(fake).time_us for _ in range(3)] == [1.0, 2.0, 3.0]
+def test_one_worker_serves_all_requests(lone: GpuRunner) -> None:
+    assert [count(lone).time_us for _ in range(3)] == [1.0, 2.0, 3.0]
 
 
 def served(runner: GpuRunner) -> tuple[float, int]:
@@ -99,16 +108,16 @@ def served(runner: GpuRunner) -> tuple[float, int]:
     return measurement.time_us, measurement.samples
 
 
-def test_worker_switches_to_another_problem(fake: GpuRunner) -> None:
-    (_, before) = served(fake)
-    fake.switch_to(Problem(32, 64, 64))
-    assert served(fake) == (32.0, before)
+def test_worker_switches_to_another_problem(lone: GpuRunner) -> None:
+    (_, before) = served(lone)
+    lone.switch_to(Problem(32, 64, 64))
+    assert served(lone) == (32.0, before)
 
 
-def test_restarted_worker_serves_the_latest_problem(fake: GpuRunner) -> None:
-    fake.switch_to(Problem(32, 64, 64))
-    fake.measure(candidate("kill"), None)
-    assert served(fake)[0] == 32.0
+def test_restarted_worker_serves_the_latest_problem(lone: GpuRunner) -> None:
+    lone.switch_to(Problem(32, 64, 64))
+    lone.measure(candidate("kill"), None)
+    assert served(lone)[0] == 32.0
 
 
 def test_switching_problems_forgets_the_baseline(fake: GpuRunner) -> None:
@@ -118,8 +127,8 @@ def test_switching_problems_forgets_the_baseline(fake: GpuRunner) -> None:
     assert fake.baseline() == Measurement(10.0, relative_error=1e-6)
 
 
-def test_worker_reports_its_device(fake: GpuRunner) -> None:
-    assert (fake.device.arch, fake.driver) == ("sm_90", "13.0")
+def test_worker_reports_its_device(lone: GpuRunner) -> None:
+    assert (lone.device.arch, lone.driver) == ("sm_90", "13.0")
 
 
 @pytest.mark.parametrize(
@@ -134,14 +143,14 @@ def test_worker_reports_its_device(fake: GpuRunner) -> None:
     ],
 )
 def test_crash_is_a_failure_and_renews_a_lost_worker(
-    fake: GpuRunner, act: str, reason: str, renewed: bool
+    lone: GpuRunner, act: str, reason: str, renewed: bool
 ) -> None:
-    before = count(fake)
-    failure = fake.measure(candidate(act), None)
+    before = count(lone)
+    failure = lone.measure(candidate(act), None)
     assert isinstance(failure, Failure)
     assert failure.stage == "crash"
     assert reason in failure.reason
-    assert (count(fake).samples != before.samples) == renewed
+    assert (count(lone).samples != before.samples) == renewed
 
 
 def test_hang_is_a_timeout() -> None:
@@ -150,15 +159,15 @@ def test_hang_is_a_timeout() -> None:
     hasty.close()
 
 
-def test_hang_ends_at_the_deadline(fake: GpuRunner) -> None:
-    count(fake)
+def test_hang_ends_at_the_deadline(lone: GpuRunner) -> None:
+    count(lone)
     began = time.monotonic()
-    fake.until(began + 0.3)
-    outcome = fake.measure(candidate("hang"), None)
+    lone.until(began + 0.3)
+    outcome = lone.measure(candidate("hang"), None)
     assert isinstance(outcome, Failure)
     assert (outcome.stage, time.monotonic() - began < 5) == ("timeout", True)
-    fake.until(math.inf)
-    count(fake)
+    lone.until(math.inf)
+    count(lone)
 
 
 def test_worker_of_a_hung_candidate_is_killed() -> None:
@@ -172,35 +181,35 @@ def test_worker_of_a_hung_candidate_is_killed() -> None:
 
 
 def test_output_of_a_candidate_is_discarded(
-    fake: GpuRunner, capfd: pytest.CaptureFixture[str]
+    lone: GpuRunner, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    assert fake.measure(candidate("print"), None) == Measurement(1.0)
+    assert lone.measure(candidate("print"), None) == Measurement(1.0)
     assert capfd.readouterr().out == ""
 
 
-def test_worker_killed_while_idle_costs_no_candidate(fake: GpuRunner) -> None:
+def test_worker_killed_while_idle_costs_no_candidate(lone: GpuRunner) -> None:
     for _ in range(4):
-        os.kill(count(fake).samples, signal.SIGKILL)
+        os.kill(count(lone).samples, signal.SIGKILL)
         time.sleep(random.choice([0.0, 0.001, 0.05]))
-        count(fake)
+        count(lone)
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
-def test_signal_to_all_leaves_the_worker_running(fake: GpuRunner, number: int) -> None:
-    os.kill(count(fake).samples, number)
-    assert count(fake).time_us == 2.0
+def test_signal_to_all_leaves_the_worker_running(lone: GpuRunner, number: int) -> None:
+    os.kill(count(lone).samples, number)
+    assert count(lone).time_us == 2.0
 
 
-def test_closing_during_a_request_is_no_crash(marker: Path, fake: GpuRunner) -> None:
+def test_closing_during_a_request_is_no_crash(marker: Path, lone: GpuRunner) -> None:
     def close() -> None:
         if happens(marker.exists):
-            fake.close()
+            lone.close()
 
-    count(fake)
+    count(lone)
     closing = threading.Thread(target=close)
     closing.start()
     with pytest.raises(AutotuneError, match="the worker was stopped before it answered"):
-        fake.measure(candidate("hang"), None)
+        lone.measure(candidate("hang"), None)
     closing.join()
 
 
@@ -222,7 +231,7 @@ def test_two_threads_stop_a_worker_at_once(tmp_path: Path, monkeypatch: pytest.M
     assert worker.ended
 
 
-def test_interrupted_request_is_not_answered_later(marker: Path, fake: GpuRunner) -> None:
+def test_interrupted_request_is_not_answered_later(marker: Path, lone: GpuRunner) -> None:
     def interrupt() -> None:
         if happens(marker.exists):
             signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGALRM)
@@ -230,9 +239,9 @@ def test_interrupted_request_is_not_answered_later(marker: Path, fake: GpuRunner
     previous = signal.signal(signal.SIGALRM, signal.default_int_handler)
     threading.Thread(target=interrupt).start()
     with pytest.raises(KeyboardInterrupt):
-        fake.measure(candidate("hang"), None)
+        lone.measure(candidate("hang"), None)
     signal.signal(signal.SIGALRM, previous)
-    assert count(fake).time_us == 1.0
+    assert count(lone).time_us == 1.0
 
 
 def test_rematch_answers_in_order(fake: GpuRunner) -> None:
@@ -282,8 +291,8 @@ def test_separate_rematch_checks_accuracy_by_the_baseline(fake: GpuRunner) -> No
     assert stages == ["accuracy", "crash"]
 
 
-def test_objective_reaches_the_bench(fake: GpuRunner) -> None:
-    outcome = fake.measure(candidate("objective"), None, COLD)
+def test_objective_reaches_the_bench(lone: GpuRunner) -> None:
+    outcome = lone.measure(candidate("objective"), None, COLD)
     assert outcome == Measurement(1.0, cold_us=2.0)
 
 
@@ -359,16 +368,16 @@ def test_crash_in_a_comparison_is_an_error(fake: GpuRunner) -> None:
         fake.compare([candidate("count"), candidate("kill")])
 
 
-def test_close_ends_the_worker_and_may_be_called_twice(fake: GpuRunner) -> None:
-    pid = count(fake).samples
-    fake.close()
-    fake.close()
+def test_close_ends_the_worker_and_may_be_called_twice(lone: GpuRunner) -> None:
+    pid = count(lone).samples
+    lone.close()
+    lone.close()
     assert ended(pid)
 
 
-def test_close_after_a_failure(fake: GpuRunner) -> None:
-    fake.measure(candidate("kill"), None)
-    fake.close()
+def test_close_after_a_failure(lone: GpuRunner) -> None:
+    lone.measure(candidate("kill"), None)
+    lone.close()
 
 
 def test_killed_parent_leaves_no_worker_behind() -> None:

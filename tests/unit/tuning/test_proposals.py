@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 from support.sample_logs import CONFIGS, log, measured
-from support.sample_logs import cache as cache
+from support.sample_study import cache as cache
 
 from autotune.families.config import Config
 from autotune.tuning.options import Search

@@ -26,7 +26,7 @@ from support.sample_logs import (
     process,
     shared,
 )
-from support.sample_logs import cache as cache
+from support.sample_study import cache as cache
 from support.served_studies import ends_the_search_in_one_line, hosts_try_all_once
 
 from autotune.errors import AutotuneError, CacheError, MissingError, UsageError

@@ -27,7 +27,7 @@ from support.sample_logs import (
     measured,
     process,
 )
-from support.sample_logs import cache as cache
+from support.sample_study import cache as cache
 
 from autotune.errors import CacheError, UnsavedError
 from autotune.families.config import Config

@@ -19,10 +19,15 @@ from autotune.problem import LAYOUTS, Problem
 SHAPES = [Problem(64, 64, 64), Problem(96, 80, 64, "bf16", "nt")]
 
 
+def few(folder: Path, patch: pytest.MonkeyPatch) -> None:
+    """Draws few shapes, with the cache in a folder."""
+    patch.setenv("AUTOTUNE_CACHE_DIR", str(folder / "cache"))
+    patch.setattr(untuned, "drawn", lambda count, _: SHAPES[:count])
+
+
 @pytest.fixture(autouse=True)
 def _few(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("AUTOTUNE_CACHE_DIR", str(tmp_path / "cache"))
-    monkeypatch.setattr(untuned, "drawn", lambda count, _: SHAPES[:count])
+    few(tmp_path, monkeypatch)
 
 
 def run(out: Path, count: int, *options: str) -> Result:
@@ -30,6 +35,17 @@ def run(out: Path, count: int, *options: str) -> Result:
     app.command()(untuned.main)
     words = (out, "--device", "h100", "--count", count, "--each", 1, *options)
     return CliRunner().invoke(app, [str(word) for word in words], catch_exceptions=False)
+
+
+@pytest.fixture(scope="module")
+def of_one_shape(tmp_path_factory: pytest.TempPathFactory) -> str:
+    """The file of a run with one shape."""
+    folder = tmp_path_factory.mktemp("untuned")
+    with pytest.MonkeyPatch.context() as patch:
+        few(folder, patch)
+        patch.setenv("AUTOTUNE_SHIPPED_DIR", str(folder / "shipped"))
+        assert run(folder / "out.json", 1).exit_code == 0
+    return (folder / "out.json").read_text()
 
 
 def row(lookup_us: float | None, race_us: float, *left_to_vendor: str) -> Row:
@@ -40,9 +56,9 @@ def row(lookup_us: float | None, race_us: float, *left_to_vendor: str) -> Row:
     return Row("64x64x64:f32:nn", "nearest", 0.1, {}, times, failures, left_to_vendor, seconds)
 
 
-def test_second_run_continues(tmp_path: Path) -> None:
+def test_second_run_continues(tmp_path: Path, of_one_shape: str) -> None:
     out = tmp_path / "out.json"
-    assert run(out, 1).exit_code == 0
+    out.write_text(of_one_shape)
     (first,) = kept(out)
     assert run(out, 2).exit_code == 0
     rows = kept(out)
@@ -52,10 +68,10 @@ def test_second_run_continues(tmp_path: Path) -> None:
 
 
 def test_shapes_of_an_earlier_run_stay_tuned(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, of_one_shape: str
 ) -> None:
     earlier, out = tmp_path / "earlier.json", tmp_path / "out.json"
-    run(earlier, 1)
+    earlier.write_text(of_one_shape)
     (first,) = kept(earlier)
     content = json.loads(earlier.read_text())
     content["rows"][0]["configs"][LOOKUP] = "of an older model"
@@ -67,10 +83,9 @@ def test_shapes_of_an_earlier_run_stay_tuned(
     assert second.seconds[TUNED] == first.seconds[TUNED]
 
 
-def test_rows_of_other_kernel_sources_go(tmp_path: Path) -> None:
+def test_rows_of_other_kernel_sources_go(tmp_path: Path, of_one_shape: str) -> None:
     out = tmp_path / "out.json"
-    run(out, 1)
-    content = json.loads(out.read_text())
+    content = json.loads(of_one_shape)
     out.write_text(json.dumps({**content, "source": "5e1f"}))
     assert kept(out) == []
 
