@@ -32,9 +32,8 @@ def filled(template: str, name: str, **parts: str) -> str:
         if not content:
             text = re.sub(rf"^[ ]*/\* @{part}@ \*/\n+", "", text, flags=re.MULTILINE)
     upper = name.upper()
-    release = re.match(r"[\d.]*\d", __version__)
     words = {"VERSION": __version__, "NAME": name, "UPPER": upper, **parts}
-    words["RELEASE"] = release[0] if release else "0"  # CMake takes numbers alone
+    words["RELEASE"] = re.split(r"[^\d.]", __version__)[0]  # CMake takes numbers alone
     own = {_TEMPLATE_NAME: name, _TEMPLATE_NAME.upper(): upper}
     marks = "|".join(words)
     # One pass: what a mark is replaced by is not looked at again.

@@ -45,7 +45,8 @@ from autotune.records import Entry, Record, Store
 from autotune.records.bundle import BundleReader
 from autotune.records.record import PREDICTED
 
-FORMAT = 4
+FORMAT = 4, "0.2.0"
+"""The format of a file, and the first release that wrote it."""
 
 SUFFIX = ".digest"
 
@@ -386,7 +387,7 @@ def _read(path: Path, content: str) -> list[RecordDigest] | None:
 
 def _key(content: str) -> str:
     """The key of digests: a hash of the records and of what describes them."""
-    return sha256(json.dumps([FORMAT, _model(), content]).encode()).hexdigest()
+    return sha256(json.dumps([*FORMAT, _model(), content]).encode()).hexdigest()
 
 
 @cache

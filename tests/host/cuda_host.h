@@ -178,17 +178,17 @@ struct Argument {
 
 // A parameter with the size and the alignment of a tensor map is one.
 template <typename T>
-constexpr char type_of = sizeof(T) == 128 && alignof(T) == 64 ? 't' : std::is_class_v<T> ? 's' : 0;
+inline constexpr char type_of = sizeof(T) == 128 && alignof(T) == 64 ? 't' : std::is_class_v<T> ? 's' : 0;
 template <typename T>
-constexpr char type_of<T*> = 'p';
+inline constexpr char type_of<T*> = 'p';
 template <>
-constexpr char type_of<int> = 'i';
+inline constexpr char type_of<int> = 'i';
 template <>
-constexpr char type_of<long long> = 'l';
+inline constexpr char type_of<long long> = 'l';
 template <>
-constexpr char type_of<float> = 'f';
+inline constexpr char type_of<float> = 'f';
 template <>
-constexpr char type_of<double> = 'd';
+inline constexpr char type_of<double> = 'd';
 
 // Aborts with a message unless `arguments`, `count` of them, have the types in `taken`, and structs
 // these sizes.

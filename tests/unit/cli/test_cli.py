@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import logging
 import re
 import sys
 from dataclasses import replace
@@ -41,6 +42,7 @@ TUNE = ("tune", SHAPE, "--device", DEVICE, "--sampler", "exhaustive")
 
 def test_version(capsys: pytest.CaptureFixture[str]) -> None:
     assert printed(capsys, "--version") == f"{__version__}\n"
+    assert logging.getLogger("autotune").handlers == []
 
 
 # device

@@ -203,6 +203,6 @@ def test_another_format_makes_a_new_digest(
     records: Records, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     own(records)
-    monkeypatch.setattr(digest, "FORMAT", 99)
+    monkeypatch.setattr(digest, "FORMAT", (99, "0.3.0"))
     monkeypatch.setattr(Store, "records", lambda *_: [])
     assert own(records) == []
