@@ -14,7 +14,10 @@
 //
 // The bytes between the last column and the pitch are undefined.
 //
-// Params: BYTES of an element; COPY, TRANSPOSED and LOW of A and of B (COPY_A, ...).
+// Params: BYTES of an element; EARLY; COPY, TRANSPOSED and LOW of A and of B (COPY_A, ...).
+//
+// EARLY lets the GEMM start while blocks still copy, which hides its launch. Its blocks then take
+// the SMs that are free first: some SMs get more blocks than others, and finish later.
 //
 // Constraints: elements of 1 or 4 bytes where TRANSPOSED, of 4 where LOW; THREADS threads; the
 // workspace, and where copies start in it, at multiples of 16 bytes; SIDE + 1 words of dynamic
@@ -229,7 +232,7 @@ __global__ void __launch_bounds__(THREADS, 4)
     static_assert(P::COPY_A || P::COPY_B, "something to copy");
     const int block = blockIdx.x;
     wait_for_primary();
-    launch_dependents();
+    if constexpr (P::EARLY) launch_dependents();
     if constexpr (P::COPY_A)
         if (!P::COPY_B || block < blocks_a)
             copy<P::BYTES, P::TRANSPOSED_A, P::LOW_A>(a, lda, stride_a, rows_a, columns_a, pitch_a,

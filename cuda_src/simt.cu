@@ -52,9 +52,9 @@
 template <class S>
 __device__ __forceinline__ bool add_chunk(float (&sums)[S::TM][S::TN], float* waiting, int part) {
     constexpr int ALL = S::THREADS * S::SLICES;
-    if (part % S::CHUNKS > 0) add_sums<S::SUMS, ALL, 1>(&sums[0][0], waiting, threadIdx.x);
+    if (part % S::CHUNKS > 0) add_sums<S::SUMS, ALL, 1>(&sums[0][0], waiting + threadIdx.x);
     if (part % S::CHUNKS == S::CHUNKS - 1) return true;
-    put_sums<S::SUMS, ALL, 1>(waiting, &sums[0][0], threadIdx.x);
+    put_sums<S::SUMS, ALL, 1>(waiting + threadIdx.x, &sums[0][0]);
     __syncthreads();
     return false;
 }

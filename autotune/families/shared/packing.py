@@ -183,8 +183,13 @@ def pitch(columns: int, element_bytes: int, line: int = VECTOR_BYTES) -> int:
     return round_up(columns, line // element_bytes)
 
 
-def launch(copies: Sequence[Copy]) -> Launch:
+def launch(copies: Sequence[Copy], *, early: bool = True) -> Launch:
     """The launch that packs one or both operands of a problem.
+
+    Args:
+        copies: one or two copies.
+        early: whether the GEMM may start during the copies. That hides its launch, but some SMs may
+            get more of its blocks than others.
 
     Raises:
         ValueError: if there are none, or two of one operand.
@@ -198,7 +203,7 @@ def launch(copies: Sequence[Copy]) -> Launch:
         template=Template(
             "pack.cu",
             "pack",
-            (("BYTES", first.element_bytes), *_flags("A", a), *_flags("B", b)),
+            (("BYTES", first.element_bytes), ("EARLY", early), *_flags("A", a), *_flags("B", b)),
             named=True,
         ),
         grid=(sum(_blocks(copy) for copy in copies), 1, first.batch),

@@ -38,7 +38,7 @@ def plan(config: Config, p: SimtParams, problem: Problem, alignment: Alignment) 
     packed = sum(copy.bytes for copy in copies) // FLOAT_BYTES
     launches = [_gemm(p, problem, alignment, (a, b), packed)]
     if copies:
-        launches.insert(0, packing.launch(copies))
+        launches.insert(0, packing.launch(copies, early=False))
     if p.reduction == "separate":
         launches.append(_reduction(p, problem, alignment, packed))
     return LaunchPlan(

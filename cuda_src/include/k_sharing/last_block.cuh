@@ -7,6 +7,10 @@
 // side by side, so that a piece of all THREADS threads is one run of memory. Sums of FFMA that wait
 // in shared memory are kept one by one: pieces of 4 would need neighbouring registers, which costs
 // the main loop bank conflicts (1034 instead of 178 for 1024 FFMA of 16x8 sums in SASS).
+//
+// `put_sums` and `add_sums` take the place of a thread's own first piece, so that all pieces lie at
+// constant offsets from it. With the thread as part of each offset, NVRTC 12 and 13.0 compute every
+// address apart: 128 loads from shared memory then wait for one another.
 #pragma once
 
 #include "common/number.cuh"
@@ -24,51 +28,50 @@ __device__ __forceinline__ void add_vector(int* sums, float4 values) {
 }
 
 template <int COUNT, int THREADS, int PIECE = 4>
-__device__ __forceinline__ void put_sums(float* place, const float* sums, int thread) {
+__device__ __forceinline__ void put_sums(float* own, const float* sums) {
 #pragma unroll
-    for (int i = 0; i < COUNT; i += PIECE)
-        copy_vector<PIECE>(place + (i * THREADS + PIECE * thread), sums + i);
+    for (int i = 0; i < COUNT; i += PIECE) copy_vector<PIECE>(own + i * THREADS, sums + i);
 }
 
 template <int COUNT, int THREADS, int PIECE = 4>
-__device__ __forceinline__ void put_sums(float* place, const int* sums, int thread) {
+__device__ __forceinline__ void put_sums(float* own, const int* sums) {
     static_assert(PIECE == 4, "int32 in whole pieces");
 #pragma unroll
     for (int i = 0; i < COUNT; i += 4)
-        *reinterpret_cast<float4*>(place + (i * THREADS + 4 * thread)) = vector_of(sums + i);
+        *reinterpret_cast<float4*>(own + i * THREADS) = vector_of(sums + i);
 }
 
 // Adds sums that lie in shared memory.
 template <int COUNT, int THREADS, int PIECE = 4>
-__device__ __forceinline__ void add_sums(float* sums, const float* place, int thread) {
+__device__ __forceinline__ void add_sums(float* sums, const float* own) {
 #pragma unroll
     for (int i = 0; i < COUNT; i += PIECE) {
         alignas(16) float piece[PIECE];
-        copy_vector<PIECE>(piece, place + (i * THREADS + PIECE * thread));
+        copy_vector<PIECE>(piece, own + i * THREADS);
 #pragma unroll
         for (int j = 0; j < PIECE; ++j) sums[i + j] += piece[j];
     }
 }
 
 template <int COUNT, int THREADS, int PIECE = 4>
-__device__ __forceinline__ void add_sums(int* sums, const float* place, int thread) {
+__device__ __forceinline__ void add_sums(int* sums, const float* own) {
     static_assert(PIECE == 4, "int32 in whole pieces");
 #pragma unroll
     for (int i = 0; i < COUNT; i += 4)
-        add_vector(sums + i,
-                   *reinterpret_cast<const float4*>(place + (i * THREADS + 4 * thread)));
+        add_vector(sums + i, *reinterpret_cast<const float4*>(own + i * THREADS));
 }
 
 // Adds up the sums of a block's slices in the first slice; `shared` is free for it.
 template <int COUNT, int THREADS, int SLICES, int PIECE = 4, class Sum>
 __device__ __forceinline__ void add_slices(Sum* sums, float* shared, int slice, int thread) {
     constexpr int SIZE = COUNT * THREADS;
+    float* const own = shared + PIECE * thread;
     __syncthreads();
-    if (slice > 0) put_sums<COUNT, THREADS, PIECE>(shared + (slice - 1) * SIZE, sums, thread);
+    if (slice > 0) put_sums<COUNT, THREADS, PIECE>(own + (slice - 1) * SIZE, sums);
     __syncthreads();
     if (slice > 0) return;
     for (int other = 0; other < SLICES - 1; ++other)
-        add_sums<COUNT, THREADS, PIECE>(sums, shared + other * SIZE, thread);
+        add_sums<COUNT, THREADS, PIECE>(sums, own + other * SIZE);
 }
 
 // One thread of a block counts it among those of its tile, behind a barrier after its stores, and
@@ -90,9 +93,13 @@ __device__ __forceinline__ void acquire(int* counter, bool last) {
 template <int COUNT, int THREADS, class Sum, class Share>
 __device__ __forceinline__ bool leave_sums(const Sum* sums, const Share& share, float* partials,
                                            int* counter, bool active, int thread) {
-    if (active)
-        put_sums<COUNT, THREADS>(partials + share.slot(share.index()) * (COUNT * THREADS), sums,
-                                 thread);
+    if (active) {
+        float* const place = partials + share.slot(share.index()) * (COUNT * THREADS);
+        // Offsets by the thread here: constant ones cost a stream-K loop 64 bank conflicts.
+#pragma unroll
+        for (int i = 0; i < COUNT; i += 4)
+            put_sums<4, THREADS>(place + (i * THREADS + 4 * thread), sums + i);
+    }
     __syncthreads();
     bool last = false;
     if (threadIdx.x == 0) {

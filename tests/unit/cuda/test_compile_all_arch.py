@@ -6,6 +6,7 @@ from collections.abc import Iterable
 
 import numpy as np
 import pytest
+from support.paths import ROOT
 
 from autotune import device
 from autotune.cuda.compiler import compile
@@ -16,7 +17,9 @@ from autotune.families.family import CUDA_CORES
 from autotune.families.plan import Launch
 from autotune.families.shared.quantizing import Quantizing
 from autotune.model import space
+from autotune.occupancy import by_registers
 from autotune.problem import ELEMENT_TYPES, Problem
+from autotune.records import shipped
 from autotune.user_kernels.guarded_arrays import COUNT_CHANGED, TYPES, comparison_of
 
 DEVICES = {
@@ -172,3 +175,18 @@ def test_simt_compiles_with_every_way_to_share_k(way: str, arch: str) -> None:
     config = Config.of("simt", {**PLAIN.values, **K_SHARING[way], "workers": workers})
     assert space.rejection(config, problem, target) is None
     check(registry.plan(config, problem).launches, target.arch)
+
+
+def test_shipped_simt_winners_stay_in_registers(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("AUTOTUNE_SHIPPED_DIR", str(ROOT / "autotune" / "data" / "shipped"))
+    card = device.find("h100")
+    records = [item for item in shipped.records(card) if item.entries[0].config.family == "simt"]
+    records.sort(key=lambda item: item.entries[0].resources.registers, reverse=True)
+    for record in records[:3]:
+        used = record.entries[0].resources
+        template = registry.plan(record.entries[0].config, record.problem).main.template
+        program = compile(template, "sm_90", cache=None, here=True)
+        assert isinstance(program, Program), program.reason
+        assert program.local == 0, (record.problem, program.registers)
+        now, then = (by_registers(card, used.threads, n.registers) for n in (program, used))
+        assert (now or 0) >= (then or 0), (record.problem, program.registers)

@@ -206,6 +206,7 @@ def test_one_launch_packs_operands_before_the_gemm(pack: str, copies: tuple[int,
     assert kernels(launched) == ["pack", "simt"]
     flags = dict(launched.launches[0].template.arguments)
     assert (flags["COPY_A"], flags["COPY_B"]) == copies
+    assert not flags["EARLY"]  # SMs hold several blocks of simt: all start on free SMs
     assert launched.main.template.kernel == "simt"
 
 
