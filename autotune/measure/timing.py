@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import math
 import statistics
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from itertools import pairwise
-from time import monotonic
+from time import monotonic, perf_counter
 from typing import Any
 
 from autotune.measure.measurement import Estimate, without_drift
@@ -26,6 +26,9 @@ CLOSE, SLOWER = 1.1, 1.3
 HOPELESS = 2.0  # beyond this factor a run need not even be repeated
 QUICK_SAMPLES = 3
 HOST_US = 30.0  # host time to launch a run on an idle device, at most
+# L2 is flushed for so many times as long as a launch takes the host, by at most so many flushes.
+AHEAD, MOST_FLUSHES = 2.0, 10
+LAUNCH_US = 200.0  # the host gets ahead of runs that take longer
 
 # Fewest and most samples, and the device time that decides in between.
 SAMPLES, SAMPLING_US = (3, 20), 6_000.0
@@ -63,8 +66,8 @@ class Timer:
 
     Hot: a run of `GRAPH_US` or longer is timed alone, a shorter one as replays of a graph of
     several runs that take that long together; inputs may sit in L2. Cold: single runs launched from
-    the host, each after a write of twice the size of L2; the overhead of the events, about a
-    microsecond, is included.
+    the host, each after writes of twice the size of L2 that keep the device busy while the host
+    launches the run; the overhead of the events, about a microsecond, is included.
 
     Attributes:
         deadline: when interleaved runs have to end, by `time.monotonic`.
@@ -77,7 +80,7 @@ class Timer:
         self._session = session
         self._flush_bytes = 2 * session.device.l2_bytes
         self._flush_memory = session.allocate(self._flush_bytes)
-        self._flush_us = self._rounds([self._flush], 3, lambda: None)[0][-1]
+        self._flush_us = self._rounds([self._flush], 3)[0][-1]
 
     def time(self, warm: WarmRun, best: BestTimes | None, objective: Objective = HOT) -> Samples:
         """Samples of a run: only a few hot ones if it clearly can win neither hot nor cold.
@@ -99,9 +102,9 @@ class Timer:
         if each > max(CLOSE * deciding_us, best.cold_us):
             return Samples(tuple(hot))
         if objective.flushed:
-            return Samples(tuple(hot), tuple(self._deciding(run, CLOSE * deciding_us)))
+            return Samples(tuple(hot), tuple(self._deciding(run, each, CLOSE * deciding_us)))
         colds = _within(COLD_SAMPLES, COLD_US / (each + self._flush_us))
-        return Samples(tuple(hot), tuple(self._cold(run, colds)))
+        return Samples(tuple(hot), tuple(self._cold(run, each, colds)))
 
     def interleave(self, warm_runs: Sequence[WarmRun]) -> list[Samples]:
         """Samples of several runs that take turns; the order reverses every round.
@@ -121,8 +124,9 @@ class Timer:
             for replay in replays:
                 replay()
             rounds = self._fitting(ROUNDS_US, a_round, HOT_SHARE)
-            hot = self._rounds(replays, rounds, lambda: None)
-        cold = self._rounds(runs, self._fitting(COLD_ROUNDS_US, a_cold_round), self._flush)
+            hot = self._rounds(replays, rounds)
+        flushes = [*map(self._flushes, runs, times)]
+        cold = self._rounds(runs, self._fitting(COLD_ROUNDS_US, a_cold_round), flushes)
         return [
             Samples(tuple(time / size for time in warm), tuple(after_flush))
             for warm, after_flush, size in zip(
@@ -160,18 +164,30 @@ class Timer:
                 hot += self._replayed(replay, runs, min(MORE_SAMPLES, most - len(hot)))
             return hot
 
-    def _deciding(self, run: Run, limit_us: float) -> list[float]:
+    def _deciding(self, run: Run, hot_us: float, limit_us: float) -> list[float]:
         """Cold samples: the fewest if beyond the limit, else as many as there is time for."""
         least, _ = DECIDING_SAMPLES
-        cold = self._cold(run, least)
+        cold = self._cold(run, hot_us, least)
         each = statistics.median(cold)
         if each > limit_us:
             return cold
         count = _within(DECIDING_SAMPLES, DECIDING_US / (each + self._flush_us))
-        return cold + self._cold(run, count - least)
+        return cold + self._cold(run, hot_us, count - least)
 
-    def _cold(self, run: Run, count: int) -> list[float]:
-        return self._rounds([run], count, self._flush)[0]
+    def _cold(self, run: Run, hot_us: float, count: int) -> list[float]:
+        return self._rounds([run], count, [self._flushes(run, hot_us)])[0]
+
+    def _flushes(self, run: Run, hot_us: float) -> int:
+        """Flushes of L2 before a run, which outlast its launch: the host may take longer to call a
+        library than the device takes for one flush, and the run would include that time.
+        """
+        if hot_us >= LAUNCH_US:
+            return 1
+        self._session.synchronize()
+        began = perf_counter()
+        run()
+        launch_us = 1e6 * (perf_counter() - began)
+        return min(MOST_FLUSHES, 1 + int(AHEAD * launch_us / self._flush_us))
 
     def _replayed(self, replay: Run, runs: int, count: int) -> list[float]:
         if runs > 1:
@@ -184,14 +200,15 @@ class Timer:
         return [1e3 * start.time_till(end) / runs for start, end in pairwise(marks)]
 
     def _rounds(
-        self, runs: Sequence[Run], rounds: int, before: Callable[[], None]
+        self, runs: Sequence[Run], rounds: int, flushes: Sequence[int] = ()
     ) -> list[list[float]]:
-        """Microseconds of each run in each round, without `before`."""
+        """Microseconds of each run in each round, without the flushes of L2 before it."""
         marks: list[list[tuple[Any, Any]]] = [[] for _ in runs]
         order = list(range(len(runs)))
         for _ in range(rounds):
             for i in order:
-                before()
+                for _ in range(flushes[i] if flushes else 0):
+                    self._flush()
                 start = self._session.mark()
                 runs[i]()
                 marks[i].append((start, self._session.mark()))

@@ -238,3 +238,29 @@ def test_drift_of_the_clock_does_not_decide_the_final_round() -> None:
     first, second = timer.interleave([slowing(1_000.0), slowing(1_010.0)])
     assert median(second.hot) / median(first.hot) == pytest.approx(1.01, rel=1e-3)
     assert max(first.hot) / min(first.hot) < 1.01  # the clock falls by 5 %
+
+
+class SlowHost(Clock):
+    """A session whose host falls behind the device; `host` is its clock in microseconds."""
+
+    host = 0.0
+
+    def launch(self, host_us: float, device_us: float) -> None:
+        self.host += host_us
+        self.now = max(self.now, self.host) + device_us
+
+    def fill(self, *_: Any) -> None:
+        self.launch(3.0, FLUSH_US)
+
+    def synchronize(self) -> None:
+        self.host = max(self.host, self.now)
+
+
+@pytest.mark.parametrize("host_us", [5.0, 60.0, 150.0])
+def test_cold_time_leaves_out_the_launch(host_us: float, monkeypatch: pytest.MonkeyPatch) -> None:
+    clock = SlowHost()
+    monkeypatch.setattr(timing, "perf_counter", lambda: clock.host / 1e6)
+    timer = Counting(clock)  # type: ignore[arg-type]
+    warm = WarmRun(lambda: clock.launch(host_us, 8.0), 8.0 + host_us)
+    for samples in (timer.time(warm, None, COLD), *timer.interleave([warm])):
+        assert median(samples.cold) == 8.0
