@@ -36,6 +36,7 @@ MODULES = {
 # A page of each kind: prose, pictures, programs, tables, the reference, and those without a source.
 KINDS = (
     "index.html",
+    "explore.html",
     "student.html",
     "c-and-cpp.html",
     "results.html",
