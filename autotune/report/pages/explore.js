@@ -532,8 +532,10 @@
   // The controls that Python leaves to this script.
 
   const option = (value, textContent) => made("option", {value, textContent});
-  const devices = () => [["Cards", true], ["Compute capabilities", false]].map(([label, whole]) =>
-    made("optgroup", {label}, ...Object.entries(CARDS).filter(([, card]) => Boolean(card.peaks) === whole)
+  const group = ([key, card]) => key.startsWith("textbook") ? "Textbook devices"
+    : card.peaks ? "Cards" : "Compute capabilities";
+  const devices = () => ["Cards", "Compute capabilities", "Textbook devices"].map((label) =>
+    made("optgroup", {label}, ...Object.entries(CARDS).filter((entry) => group(entry) === label)
       .map(([key, card]) => option(key, card.name))));
   element("device").append(...devices());
   element("against").append(option("", "nothing"), option("kept", "the kept baseline"), ...devices());
