@@ -4,7 +4,7 @@
     python scripts/draw/draw.py ladder     one by name
     python scripts/draw/draw.py --check    says which are out of date, with status 1
     python scripts/draw/draw.py screenshots "build/explore.html#registers=34&against=h100-sxm" \\
-        docs/screenshots/explore --heights 1290 2790
+        docs/screenshots/explore --heights 1320 2850
 
 Each is drawn from files of `docs/results` or from the package's arithmetic, and carries a SHA-256
 of what it was drawn from. `pip install --group docs` brings matplotlib. `screenshots` takes
