@@ -46,13 +46,15 @@ const model = (() => {
     const limits = CARDS[chosen.device].limits;
     const rounded = (amount, unit) => Math.ceil(amount / unit) * unit;
     const warps = Math.ceil(chosen.threads / limits.warp_size);
+    const slots = (unit) => rounded(chosen.threads, Math.min(unit, limits.warp_size));
     const shared = rounded(chosen.shared + limits.reserved_shared_per_block,
       limits.granularity ?? limits.shared_unit);
     const share = chosen.carveOut === "" ? 100 : Number(chosen.carveOut);
     const least = Math.max(shared, Math.floor(limits.shared_per_sm * share / 100));
     const sizes = limits.carve_outs.map((kib) => 1024 * kib);
     return {warps, shared,
-      registers: limits.granularity ? rounded(chosen.registers * chosen.threads, limits.granularity)
+      registers: limits.granularity
+        ? rounded(chosen.registers * slots(limits.granularity), limits.granularity)
         : warps * rounded(chosen.registers * limits.warp_size, limits.register_unit),
       sm: sizes.find((size) => size >= least) ?? limits.shared_per_sm};
   };
