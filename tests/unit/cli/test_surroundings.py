@@ -117,5 +117,6 @@ def test_doctor_names_wrong_variables(
     monkeypatch.setenv("AUTOTUNE_NATIVE", "off")
     assert run("doctor") == 1
     out = " ".join(capsys.readouterr().out.split())
-    assert "did you mean AUTOTUNE_CACHE_DIR?; AUTOTUNE_NATIVE is off; give 0 or 1" in out
+    assert "fails AUTOTUNE_NATIVE AUTOTUNE_NATIVE is off; give 0 or 1" in out
+    assert "fails variables AUTOTUNE_CACHEDIR is not a variable of autotune; did you mean" in out
     assert "report this as a bug" not in out
