@@ -1,9 +1,11 @@
 """Pages of the site that no Markdown file holds, for MkDocs (`hooks` of mkdocs.yml): the changelog,
-the explorer, and the ladder, from what `autotune explore` and `autotune ladder` show."""
+the explorer, and the ladder, from what `autotune explore` and `autotune ladder` show. It also mends
+the search of the site."""
 
 from __future__ import annotations
 
 import json
+import logging
 import tempfile
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
@@ -20,7 +22,15 @@ if TYPE_CHECKING:
     from mkdocs.config.defaults import MkDocsConfig
 
 ROOT = Path(__file__).resolve().parents[2]
+NODE_KEY = "e=e+s+o.id}return e}", 'e=e+s+o.id+","}return e}'
+"""How lunr 2.3.9 writes a node of its tree of words, and how it must.
+
+A node's key is its letters with the numbers of the nodes below. A digit among the letters runs into
+these numbers, so that different nodes get one key, and a search ends in "Invalid query".
+"""
 BACK = '<p><a href="index.html">autotune\'s documentation</a></p>'
+
+logger = logging.getLogger("mkdocs.hooks.site_pages")
 
 
 def on_files(files: Files, /, *, config: MkDocsConfig) -> Files:
@@ -30,6 +40,15 @@ def on_files(files: Files, /, *, config: MkDocsConfig) -> Files:
     files.append(File.generated(config, "ladder.md", content="\n".join(ladder_page())))
     files.append(File.generated(config, "explore.html", content=explorer()))
     return files
+
+
+def on_post_build(*, config: MkDocsConfig) -> None:
+    """Separates the parts of lunr's keys in the script that searches."""
+    for path in Path(config.site_dir, "assets", "javascripts", "workers").glob("search.*.js"):
+        script = path.read_text("utf-8")
+        if script.count(NODE_KEY[0]) != 1:
+            logger.warning("%s has another lunr: see whether NODE_KEY is still needed", path.name)
+        path.write_text(script.replace(*NODE_KEY), "utf-8")
 
 
 def explorer() -> str:
