@@ -165,7 +165,9 @@ def test_absent_gpu_is_named(gpu: FakeGpu, index: int) -> None:
 
 def test_missing_bindings_say_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "cuda.bindings", None)
-    with pytest.raises(MissingError, match=r"cuda.bindings cannot .*; install tile-autotune"):
+    with pytest.raises(
+        MissingError, match=r"cuda.bindings cannot .*; run `pip install 'tile-autotune"
+    ):
         probe()
 
 

@@ -212,7 +212,7 @@ def test_missing_bindings_are_reported(monkeypatch: pytest.MonkeyPatch) -> None:
 
     monkeypatch.setattr(builtins, "__import__", absent)
     with pytest.raises(
-        MissingError, match=r"cuda.bindings cannot be imported .* install tile-autotune"
+        MissingError, match=r"cuda.bindings cannot be imported .*; run `pip install 'tile-autotune"
     ):
         Driver.load()
 
