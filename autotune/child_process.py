@@ -5,9 +5,10 @@ from __future__ import annotations
 import os
 import pickle
 import signal
+import socket
 import subprocess
 import sys
-from multiprocessing import Pipe, reduction
+from multiprocessing import Pipe
 from multiprocessing.connection import Connection
 from tempfile import TemporaryFile
 from typing import IO, Any
@@ -59,14 +60,31 @@ def send(connection: Connection[Any, Any], message: object) -> None:
     with os.fdopen(os.memfd_create("autotune"), "wb") if linux else TemporaryFile("wb") as file:
         pickle.dump(message, file, 5)
         file.flush()
-        reduction.send_handle(connection, file.fileno(), None)
+        with _socket(connection) as end:
+            socket.send_fds(end, [b"\0"], [file.fileno()])
 
 
 def receive(connection: Connection[Any, Any]) -> Any:
-    """The next message, as `send` sent it. Its arrays are copies."""
-    with os.fdopen(reduction.recv_handle(connection), "rb") as file:
+    """The next message, as `send` sent it. Its arrays are copies.
+
+    Raises:
+        EOFError: if the other end is closed.
+    """
+    with _socket(connection) as end:
+        byte, descriptors, *_ = socket.recv_fds(end, 1, 1)
+    if not byte:
+        raise EOFError
+    with os.fdopen(descriptors[0], "rb") as file:
         file.seek(0)
         return pickle.load(file)
+
+
+def _socket(connection: Connection[Any, Any]) -> socket.socket:
+    """The socket of a pipe, to be closed without closing the pipe.
+
+    `multiprocessing.reduction` waits for the reader from Python 3.14 on, and on macOS.
+    """
+    return socket.socket(fileno=os.dup(connection.fileno()))
 
 
 def ignore_signals() -> None:
