@@ -334,7 +334,8 @@ def test_session_launches_followers_of_a_plan_dependently(device: str, available
 def test_structure_is_passed_as_its_bytes() -> None:
     driver, content = Driver(types=("pointer", "i32", "i32")), bytes(range(12))
     kernel = session_on(driver).load(PROGRAM, ("pointer", 12, "i32"), 0)
-    kernel.step((1, 1, 1), (32, 1, 1), (4096, content, 7))()
+    step = kernel.step((1, 1, 1), (32, 1, 1), (4096, content, 7))  # owns the arguments
+    step()
     _, at, _ = driver.addresses[-1]
     assert (ctypes.string_at(at, 12), driver.values[-1][2]) == (content, 7)
 

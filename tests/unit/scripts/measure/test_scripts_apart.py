@@ -16,7 +16,7 @@ def test_object_in_a_process_answers_until_it_ends() -> None:
     try:
         assert other("getenv", "AUTOTUNE_TEST") == "set"
         assert other("getpid") != os.getpid()
-        with pytest.raises(Failed, match="ValueError: embedded null byte"):
+        with pytest.raises(Failed, match=r"ValueError: .*embedded null"):
             other("stat", "\0")
         with pytest.raises(Failed, match="ended before it answered _exit"):
             other("_exit", 3)
