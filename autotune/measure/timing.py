@@ -101,10 +101,11 @@ class Timer:
             each = statistics.median(hot)
         if each > max(CLOSE * deciding_us, best.cold_us):
             return Samples(tuple(hot))
+        flushes = self._flushes(run, each)
         if objective.flushed:
-            return Samples(tuple(hot), tuple(self._deciding(run, each, CLOSE * deciding_us)))
+            return Samples(tuple(hot), tuple(self._deciding(run, flushes, CLOSE * deciding_us)))
         colds = _within(COLD_SAMPLES, COLD_US / (each + self._flush_us))
-        return Samples(tuple(hot), tuple(self._cold(run, each, colds)))
+        return Samples(tuple(hot), tuple(self._cold(run, flushes, colds)))
 
     def interleave(self, warm_runs: Sequence[WarmRun]) -> list[Samples]:
         """Samples of several runs that take turns; the order reverses every round.
@@ -164,23 +165,22 @@ class Timer:
                 hot += self._replayed(replay, runs, min(MORE_SAMPLES, most - len(hot)))
             return hot
 
-    def _deciding(self, run: Run, hot_us: float, limit_us: float) -> list[float]:
+    def _deciding(self, run: Run, flushes: int, limit_us: float) -> list[float]:
         """Cold samples: the fewest if beyond the limit, else as many as there is time for."""
         least, _ = DECIDING_SAMPLES
-        cold = self._cold(run, hot_us, least)
+        cold = self._cold(run, flushes, least)
         each = statistics.median(cold)
         if each > limit_us:
             return cold
         count = _within(DECIDING_SAMPLES, DECIDING_US / (each + self._flush_us))
-        return cold + self._cold(run, hot_us, count - least)
+        return cold + self._cold(run, flushes, count - least)
 
-    def _cold(self, run: Run, hot_us: float, count: int) -> list[float]:
-        return self._rounds([run], count, [self._flushes(run, hot_us)])[0]
+    def _cold(self, run: Run, flushes: int, count: int) -> list[float]:
+        return self._rounds([run], count, [flushes])[0]
 
     def _flushes(self, run: Run, hot_us: float) -> int:
-        """Flushes of L2 before a run, which outlast its launch: the host may take longer to call a
-        library than the device takes for one flush, and the run would include that time.
-        """
+        """Flushes of L2 before a run that outlast its launch: calling a library may take the host
+        longer than a flush takes the device, and the run would include that time."""
         if hot_us >= LAUNCH_US:
             return 1
         self._session.synchronize()
