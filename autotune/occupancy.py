@@ -190,7 +190,7 @@ def by_barriers(device: SmLimits, barriers: int) -> int | None:
 
 
 def rules_of(device: SmLimits) -> Architecture:
-    """The rules of a device; those of a textbook device have no carve-outs and no barriers.
+    """The allocation rules of a device. A textbook device has no carve-outs and no barriers.
 
     Raises:
         DeviceError: for a compute capability whose rules are unknown.

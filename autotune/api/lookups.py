@@ -149,7 +149,7 @@ def _is_here(record: Record, device: DeviceLike) -> bool:
 
 
 def _is_own(record: Record) -> bool:
-    """Whether the record was saved in the user's own cache: not shipped, not from a site folder."""
+    """Whether the user's own cache holds the record, not the package or a site folder."""
     store = _records().store
     return type(record) is not Record or store.load(record.device, record.problem) == record
 

@@ -1,7 +1,7 @@
 """cuBLASLt and cuBLAS called directly: the algorithms of the heuristic, and products.
 
 They are the libraries that PyTorch calls too, from its wheels or from a CUDA toolkit. Constants,
-structures and signatures are those of `cublasLt.h` and `cublas_api.h` of CUDA 12 and 13.
+structures and signatures follow `cublasLt.h` and `cublas_api.h` of CUDA 12 and 13.
 """
 
 from __future__ import annotations

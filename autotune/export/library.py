@@ -240,7 +240,7 @@ class ExportedGemm:
 
     @property
     def calls_library(self) -> bool:
-        """Whether the C library can call cuBLASLt for the kernel.
+        """Whether the exported library can call cuBLASLt in the kernel's place.
 
         It cannot with a bias or scales: their addresses are part of cuBLASLt's description, which
         each call would have to allocate. Nor with sums in int32, whose alpha and beta are integers.

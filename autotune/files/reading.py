@@ -119,7 +119,7 @@ class _Decompressor(Protocol):
 
 
 def is_compressed(data: bytes) -> bool:
-    """Whether a file starts as gzip or xz files do."""
+    """Whether the data starts with the magic bytes of gzip or xz."""
     return data.startswith((_GZIP, _XZ))
 
 

@@ -114,7 +114,7 @@ def open_algorithms(session: Session, operands: Operands) -> list[tuple[str, Run
 
 
 def _launches(run: Run) -> bool:
-    """Whether the library accepts its own result, which it checks only at launch."""
+    """Whether an algorithm of the heuristic launches: cuBLASLt checks some conditions only then."""
     try:
         run()
     except RunnerError:

@@ -21,7 +21,7 @@ VIEWS = aten.view.default, aten.reshape.default, aten._unsafe_view.default
 
 
 def _written_out(x: Any) -> Any:
-    """`gelu_tanh` as the models of OpenAI, and so those of `transformers`, write it."""
+    """`gelu_tanh` as OpenAI's models and `transformers` spell it out."""
     cubed = 0.044715 * torch.pow(x, 3.0)
     return 0.5 * x * (1.0 + torch.tanh(math.sqrt(2.0 / math.pi) * (x + cubed)))
 
@@ -53,7 +53,7 @@ class GraphProduct:
 
     @property
     def scaled(self) -> bool:
-        """Whether it is one of `torch._scaled_mm`."""
+        """Whether the product comes from `torch._scaled_mm`."""
         return "scale_a" in self.operands
 
 
@@ -68,7 +68,7 @@ def products(graph: Graph) -> Iterator[tuple[GraphProduct, ...]]:
 
 
 def _plain(product: GraphProduct) -> bool:
-    """Whether all operands are plain tensors with elements, and the product is not empty."""
+    """Whether the operands and the product are strided tensors, none of them empty."""
     values = [node.meta.get("val") for node in (product.node, *product.operands.values())]
     return all(
         isinstance(value, torch.Tensor)
@@ -139,7 +139,7 @@ def _adding(product: GraphProduct, end: Node, added: Any, view: Node | None) -> 
 
 
 def _equal(shape: Any, further: Any) -> bool:
-    """Whether two shapes are equal whatever the symbolic sizes are; no guard follows from it."""
+    """Whether two shapes are equal for all symbolic sizes; this adds no guard."""
     return len(shape) == len(further) and bool(statically_known_true(sym_eq(shape, further)))
 
 
@@ -183,8 +183,8 @@ def _added_to(product: GraphProduct, start: Node, view: Node | None) -> GraphPro
 
 
 def _in_memory(node: Node) -> bool:
-    """Whether the memory holds a node anyway: Inductor would not store, and round, a pointwise node
-    that only pointwise nodes read."""
+    """Whether Inductor stores a node in memory anyway. A pointwise node that only pointwise nodes
+    read is neither stored nor rounded."""
     while node.target in VIEWS:
         node = node.all_input_nodes[0]
     pointwise = node.op == "call_function" and torch.Tag.pointwise in node.target.tags

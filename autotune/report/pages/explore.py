@@ -151,7 +151,7 @@ def _card(card: SmLimits) -> dict[str, object]:
 
 
 def _presets() -> list[dict[str, object]]:
-    """The tiles of the tiled kernel at some widths, and those of rungs of the ladder."""
+    """Tiles of the tiled kernel and of some rungs of the ladder."""
     rows: list[dict[str, object]] = [
         {
             "name": f"TILE_WIDTH {width}",
