@@ -26,6 +26,7 @@ from autotune.measure import devices
 from autotune.measure.baseline import ALGORITHMS
 from autotune.measure.bench import GemmBench
 from autotune.measure.measurement import Failure, Measurement
+from autotune.measure.objective import BestTimes
 from autotune.measure.runner import Candidate
 from autotune.measure.session import Session
 from autotune.problem import Problem
@@ -148,6 +149,21 @@ def test_thorough_verifier_accepts_the_first_algorithm(
     assert (
         bench.examine(Candidate(config, registry.plan(config, problem), (), OWN_RESOURCES)) is None
     )
+
+
+def test_algorithms_are_timed_without_loading_their_kernels(
+    session: Session, library: CublasLt, programs: Path
+) -> None:
+    problem = Problem.parse("1000x1000x1000:bf16")  # its algorithms have kernels of their own
+    assert library.version == cublaslt.version()
+    bench = GemmBench(session, problem, cache=programs)
+    bench.warm_up()
+    best = BestTimes(1.0, 1.0)  # against these a first time stands
+    for config in bench.algorithms():
+        plan = registry.plan(config, problem)
+        outcome = bench.measure(Candidate(config, plan, (), OWN_RESOURCES), best)
+        assert isinstance(outcome, Measurement), outcome
+        assert outcome.time_us < 1000, config  # loading takes 2000 us or more
 
 
 @pytest.fixture(scope="module", params=["512x512x512:bf16:nt", "64x1024x4096:f16:nn"])

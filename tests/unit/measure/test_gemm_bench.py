@@ -237,13 +237,36 @@ def test_winner_is_examined_without_gaps_if_memory_is_short(
     assert log[-1] == "verify right thoroughly"
 
 
+CALL = LibraryCall(PROBLEM, Algorithm(21, 20, 1, 0, 0, 0, 35, 0, 0))
+
+
+class Lazy(Named):
+    """A run that is fast once its kernel is loaded."""
+
+    def __call__(self) -> None:
+        self.time_us = 40.0
+
+
+def test_kernels_of_a_library_are_loaded_before_they_are_timed(
+    bench: GemmBench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    one = candidate("lazy")
+    one, lazy = replace(one, plan=replace(one.plan, library=CALL)), Lazy("lazy", time_us=3000.0)
+    session = cast("Any", bench._session)
+    session.cublaslt = SimpleNamespace(version="13.8.0")
+    session.device = SimpleNamespace(compute_capability=(9, 0))
+    monkeypatch.setattr(session, "bind", lambda _: lambda _values: lazy)
+    (outcome,), _ = bench.rematch([one], with_baseline=False)
+    assert isinstance(outcome, Measurement)
+    assert outcome.time_us == 40.0  # the fake timer repeats the time of the verification
+
+
 @pytest.mark.parametrize("refuses", [False, True])
 def test_library_that_refuses_gaps_is_examined_without(
     bench: GemmBench, log: list[str], monkeypatch: pytest.MonkeyPatch, refuses: bool
 ) -> None:
     winner = candidate("right")
-    call = LibraryCall(PROBLEM, Algorithm(21, 20, 1, 0, 0, 0, 35, 0, 0))
-    winner = replace(winner, plan=replace(winner.plan, library=call))
+    winner = replace(winner, plan=replace(winner.plan, library=CALL))
 
     def bind(_: object) -> Callable[[Any], Run]:
         def bound(values: Any) -> Run:
