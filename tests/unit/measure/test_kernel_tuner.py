@@ -169,7 +169,7 @@ def test_name_of_t4_results_names_the_device(tmp_path: Path, name: str, device: 
             r"use is \[1\]; it must be a number",
         ),
         (cache(REFUSED.replace('"off"', '"a{"') % '"time": 1'), "parameter 'use' with the value"),
-        (b'{"results": [{"configuration": {"tile": ' + b"[" * 5000, "it nests too deeply"),
+        (b'{"results": [{"configuration": {"tile": ' + b"[" * 100_000, "it nests too deeply"),
         (t4(result())[:-20], "truncated"),
         (t4(result(), result(configuration={"tile": 2})), "have different parameters"),
         (t4({"configuration": {}}), "missing required field"),
