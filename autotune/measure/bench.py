@@ -33,7 +33,7 @@ from autotune.measure.operands import Operands, operand_bytes, row_fault
 from autotune.measure.oracle import inaccuracy
 from autotune.measure.runner import Candidate, RowReference
 from autotune.measure.session import Run, Session, open_session
-from autotune.measure.timing import Samples, Timer, WarmRun
+from autotune.measure.timing import HOST_US, LIBRARY_US, Samples, Timer, WarmRun
 from autotune.measure.verify import LIBRARY, THOROUGH, Passed, Verifier
 from autotune.measure.worker import PendingBench
 from autotune.problem import Problem
@@ -88,10 +88,15 @@ class BaseBench:
         return self._session.device
 
     def _timed(
-        self, ready: Ready, best: BestTimes | None, objective: Objective = HOT
+        self,
+        ready: Ready,
+        best: BestTimes | None,
+        objective: Objective = HOT,
+        host_us: float = HOST_US,
     ) -> Measurement:
         """A measurement, with few samples if it is clearly slower than the best."""
-        return _measurement(self._timer.time(_warm(ready), best, objective), ready[1])
+        warm = replace(_warm(ready), host_us=host_us)
+        return _measurement(self._timer.time(warm, best, objective), ready[1])
 
     def _interleaved(self, entries: Sequence[Ready | Failure]) -> list[Measurement | Failure]:
         """Measurements of the verified runs, timed interleaved; failures as they are."""
@@ -260,8 +265,10 @@ class GemmBench(BaseBench):
         if isinstance(ready, Failure):
             return ready
 
+        host_us = LIBRARY_US if candidate.plan.library else HOST_US
+
         def timed() -> Measurement | Failure:
-            measurement = self._timed(ready, best, objective)
+            measurement = self._timed(ready, best, objective, host_us)
             return self._verifier.recheck() or measurement
 
         return self._guarded(timed)
@@ -360,9 +367,6 @@ class GemmBench(BaseBench):
                 return failure
             self.operands.reserve(candidate.plan.workspace, candidate.plan.counters)
             bound = self._session.bind(candidate)
-            if library:
-                # The first launch loads a kernel of the library, which takes it milliseconds.
-                bound(self.operands.values(1.0, 0.0))()
             passed = self._verifier.verify(bound)
             if isinstance(passed, Failure):
                 return passed

@@ -18,7 +18,7 @@ from autotune.measure.session import Run, Session
 GRAPH_US = 300.0  # makes the gap between two graphs, 1 to 2 us, negligible
 GRAPH_RUNS = 100  # capturing a launch costs the host 8 us
 PROBE_US, PROBE_RUNS = 250.0, (2, 20)
-DELAY_US = 10_000.0  # the host may delay a run by less, as where a library loads a kernel
+DELAY_US = 10_000.0  # the host may delay a run by less
 
 # A run slower than this factor times the best cannot win, and a few samples are enough for it. The
 # second factor is for graphs shorter than `GRAPH_US`, which are less exact.
@@ -26,6 +26,7 @@ CLOSE, SLOWER = 1.1, 1.3
 HOPELESS = 2.0  # beyond this factor a run need not even be repeated
 QUICK_SAMPLES = 3
 HOST_US = 30.0  # host time to launch a run on an idle device, at most
+LIBRARY_US = DELAY_US  # host time to call a library, which loads a kernel when it is first called
 # L2 is flushed for so many times as long as a launch takes the host, by at most so many flushes.
 AHEAD, MOST_FLUSHES = 2.0, 10
 LAUNCH_US = 200.0  # the host gets ahead of runs that take longer
@@ -55,10 +56,11 @@ class Samples:
 
 @dataclass(frozen=True)
 class WarmRun:
-    """A run whose kernels are loaded, because it has run before, and the time it took then."""
+    """A run that has run before, the time it took then, and the host's part in it at most."""
 
     run: Run
     first_us: float
+    host_us: float = HOST_US
 
 
 class Timer:
@@ -91,7 +93,7 @@ class Timer:
         run, first = warm.run, warm.first_us
         best = best or BestTimes()
         deciding_us = best.of(objective)
-        if first - HOST_US - self._flush_us > max(CLOSE * deciding_us, best.cold_us):
+        if first - warm.host_us - self._flush_us > max(CLOSE * deciding_us, best.cold_us):
             return Samples((first,))
         hot = self.probed(warm)
         each = statistics.median(hot)

@@ -151,7 +151,7 @@ def test_thorough_verifier_accepts_the_first_algorithm(
     )
 
 
-def test_algorithms_are_timed_without_loading_their_kernels(
+def test_algorithms_are_timed_without_the_host(
     session: Session, library: CublasLt, programs: Path
 ) -> None:
     problem = Problem.parse("1000x1000x1000:bf16")  # its algorithms have kernels of their own
@@ -163,7 +163,8 @@ def test_algorithms_are_timed_without_loading_their_kernels(
         plan = registry.plan(config, problem)
         outcome = bench.measure(Candidate(config, plan, (), OWN_RESOURCES), best)
         assert isinstance(outcome, Measurement), outcome
-        assert outcome.time_us < 1000, config  # loading takes 2000 us or more
+        # Loading takes the host 2000 us or more, a call 30 to 100 us.
+        assert outcome.time_us < 30, config
 
 
 @pytest.fixture(scope="module", params=["512x512x512:bf16:nt", "64x1024x4096:f16:nn"])

@@ -25,7 +25,7 @@ from autotune.measure.objective import COLD, HOT, Objective
 from autotune.measure.operands import row_fault, shifted
 from autotune.measure.runner import Candidate, RowReference
 from autotune.measure.session import Run
-from autotune.measure.timing import Samples, WarmRun
+from autotune.measure.timing import HOST_US, LIBRARY_US, Samples, WarmRun
 from autotune.measure.verify import KERNEL, THOROUGH, Checks, Passed
 from autotune.problem import Problem
 
@@ -128,6 +128,7 @@ class FakeTimer:
 
     def time(self, warm: WarmRun, _: float | None, objective: Objective = HOT) -> Samples:
         assert isinstance(warm.run, Named)
+        self.host_us = warm.host_us
         self._log.append(f"time {warm.run.name} {objective}")
         return Samples((warm.run.time_us,))
 
@@ -240,25 +241,15 @@ def test_winner_is_examined_without_gaps_if_memory_is_short(
 CALL = LibraryCall(PROBLEM, Algorithm(21, 20, 1, 0, 0, 0, 35, 0, 0))
 
 
-class Lazy(Named):
-    """A run that is fast once its kernel is loaded."""
-
-    def __call__(self) -> None:
-        self.time_us = 40.0
-
-
-def test_kernels_of_a_library_are_loaded_before_they_are_timed(
-    bench: GemmBench, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize(("library", "host_us"), [(None, HOST_US), (CALL, LIBRARY_US)])
+def test_library_may_take_the_host_longer(
+    bench: GemmBench, library: LibraryCall | None, host_us: float
 ) -> None:
-    one = candidate("lazy")
-    one, lazy = replace(one, plan=replace(one.plan, library=CALL)), Lazy("lazy", time_us=3000.0)
-    session = cast("Any", bench._session)
+    session, one = cast("Any", bench._session), candidate("right")
     session.cublaslt = SimpleNamespace(version="13.8.0")
     session.device = SimpleNamespace(compute_capability=(9, 0))
-    monkeypatch.setattr(session, "bind", lambda _: lambda _values: lazy)
-    (outcome,), _ = bench.rematch([one], with_baseline=False)
-    assert isinstance(outcome, Measurement)
-    assert outcome.time_us == 40.0  # the fake timer repeats the time of the verification
+    bench.measure(replace(one, plan=replace(one.plan, library=library)), None)
+    assert cast("Any", bench._timer).host_us == host_us
 
 
 @pytest.mark.parametrize("refuses", [False, True])

@@ -15,7 +15,7 @@ from support.clock_session import ClockSession
 from autotune.measure import timing
 from autotune.measure.objective import COLD, HOT, BestTimes, Objective
 from autotune.measure.session import Run
-from autotune.measure.timing import Samples, Timer, WarmRun
+from autotune.measure.timing import HOST_US, LIBRARY_US, Samples, Timer, WarmRun
 
 FLUSH_US = 40.0
 LAUNCH_US = 2.0
@@ -170,6 +170,13 @@ def test_run_hot_slower_than_both_bests_is_not_timed_cold(time_us: float) -> Non
 def test_gap_between_graphs_is_negligible(time_us: float) -> None:
     samples, *_ = timed(time_us, None)
     assert sorted(samples.hot)[len(samples.hot) // 2] == pytest.approx(time_us, rel=0.01)
+
+
+@pytest.mark.parametrize(("host_us", "samples"), [(HOST_US, (3000.0,)), (LIBRARY_US, (24.0,) * 3)])
+def test_time_of_the_host_refuses_no_library(host_us: float, samples: tuple[float, ...]) -> None:
+    timer = Counting(clock := Clock())  # type: ignore[arg-type]
+    loading = WarmRun(Kernel(clock, 24.0), 3000.0, host_us)
+    assert timer.time(loading, BestTimes(20.0, 20.0)).hot == pytest.approx(samples, rel=0.01)
 
 
 def test_delayed_first_run_is_timed_again() -> None:
