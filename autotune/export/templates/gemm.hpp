@@ -15,6 +15,7 @@
 
 #include <dlfcn.h>
 
+#include <cstdint>
 #include <cstring>
 #include <stdexcept>
 #include <string>
