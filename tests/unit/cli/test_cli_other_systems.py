@@ -18,6 +18,7 @@ for name in ("cuda", "nvidia", "pycuda", "torch", "cupy"):
     sys.modules[name] = None
 for name in ("memfd_create", "sched_getaffinity"):
     vars(os).pop(name, None)
+os.process_cpu_count = os.cpu_count  # as there, from Python 3.13 on
 sys.platform = "darwin"
 from autotune.cuda import bindings
 from autotune.report import doctor
