@@ -62,9 +62,9 @@ struct NoResultScale {
 template <typename T>
 constexpr bool IS_FP8 = false;
 template <>
-constexpr bool IS_FP8<E4M3> = true;
+inline constexpr bool IS_FP8<E4M3> = true;
 template <>
-constexpr bool IS_FP8<E5M2> = true;
+inline constexpr bool IS_FP8<E5M2> = true;
 
 template <typename T>
 using ScaleOf = typename If<IS_FP8<T>, ResultScale, NoResultScale>::Type;
