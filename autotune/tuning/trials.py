@@ -183,7 +183,7 @@ LEADERS = 10
 BY_OTHER_OBJECTIVE = 2
 """Leaders by the time that is not the objective."""
 
-OF_LIBRARY = 3
+OF_LIBRARY = 5
 """Leaders that are algorithms of cuBLASLt, besides the best by the other objective: with another
 version of the library the kernels have to serve."""
 
