@@ -125,7 +125,8 @@ def stamped(records: Sequence[Record]) -> Iterator[Record]:
         tree = Path(scratch) / "tree"
         git(ROOT, "worktree", "add", "--detach", "--quiet", str(tree))
         try:
-            commits = [*commits_of({made(each, each.best)[0] for each in rest}, tree)]
+            kernels = ((each, e) for each in rest for e in each.entries if not e.library)
+            commits = [*commits_of({made(each, entry)[0] for each, entry in kernels}, tree)]
             for first in (True, False):
                 chosen = [(r, winners_of(r) if first else r.entries) for r in rest]
                 wanted = {made(record, entry) for record, own in chosen for entry in own}
