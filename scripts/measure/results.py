@@ -517,8 +517,8 @@ def rewritten(text: str) -> str:
     def table(match: re.Match[str]) -> str:
         kind, files = match["kind"], match["files"]
         lines = "\n".join(MARKDOWN[kind](_result_files(files.split())))
-        placed = f"*{caption(files.split())}.* <!-- {files} -->\n\n{lines}"
-        return f"<!-- {kind}: {files} -->\n\n{placed}\n\n<!-- end -->"
+        above = f"*{caption(files.split())}.* <!-- {files} -->"
+        return f"<!-- {kind}: {files} -->\n\n{above}\n\n{lines}\n\n<!-- end -->"
 
     def stated(match: re.Match[str]) -> str:
         files = match["files"]
@@ -532,8 +532,7 @@ def rewritten(text: str) -> str:
 
 def matched(row: Row) -> bool:
     """Whether the winner is as fast as cuBLAS, or slower by no more than the larger spread."""
-    slower_us: float = row["ours_us"] - row["cublas_us"]
-    return slower_us <= max(0.0, *row["spread"].values())
+    return bool(row["ours_us"] - row["cublas_us"] <= max(0.0, *row["spread"].values()))
 
 
 def suites_markdown(suites: Sequence[Row]) -> Iterator[str]:
