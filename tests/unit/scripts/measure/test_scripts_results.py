@@ -142,7 +142,7 @@ def test_summary_has_the_worst_shape_and_wins() -> None:
     assert (summary["worst_shape"], summary["families"]) == ("65x64x64", {"tiled": 2})
 
 
-def test_early_suite_without_precisions_is_read() -> None:
+def test_suite_of_the_documents_is_read() -> None:
     path = ROOT / "docs" / "results" / "h100" / "suite-f32.json"
     rows = json.loads(path.read_text())["rows"]
     assert {results.problem_of(row).compute for row in rows} == {"f32"}
