@@ -6,11 +6,13 @@ adds the recordings of the folder to `docs/results/h200/drawn.zip`, replaces tho
 and deletes the folder. `suite.py --trials` and `record.py drawn` write folders; every script that
 reads recordings takes either.
 
-    python scripts/measure/results.py captions
+    python scripts/measure/results.py tables
 
-writes the device, the dates and the cuBLAS above each table of results in the documents, from the
-files that a comment behind the caption names: `*...* <!-- h100/suite-*.json -->`. A picture of
-suites above such a caption gets their means as its alternative text.
+writes what the documents state of result files: a row a suite between `<!-- suites: FILES -->` and
+`<!-- end -->`, a row a shape below `<!-- shapes: FILES -->`. Above each table of results it writes
+the device, the dates and the cuBLAS, from the files that a comment behind the caption names:
+`*...* <!-- h100/suite-*.json -->`. A picture of suites above such a caption gets their means as its
+alternative text.
 
     autotune check --vendor --json | python scripts/measure/results.py vendor vendor-check.json
 
@@ -27,7 +29,7 @@ import statistics
 import subprocess
 import sys
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from datetime import datetime, timezone
 from io import BytesIO
@@ -488,6 +490,9 @@ CAPTION = re.compile(r"^\*(?P<text>[^*]+)\.\* <!-- (?P<files>[^>]+) -->$", re.M)
 SUITES = re.compile(
     r"^!\[Speed against cuBLAS[^]]*(?=\]\(\S+\)\n\n\*[^*]+\* <!-- (?P<files>[^>]+) -->$)", re.M
 )
+TABLE = re.compile(
+    r"^<!-- (?P<kind>suites|shapes): (?P<files>[^>]+) -->\n(?s:.*?)^<!-- end -->$", re.M
+)
 BY_HAND = "no file"
 """Stands for the files of a table whose figures are kept nowhere else."""
 
@@ -497,25 +502,107 @@ def documents() -> list[Path]:
     return sorted([*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")])
 
 
-def captions() -> None:
-    """Write the captions of the tables of results anew."""
+def tables() -> None:
+    """Write the tables of suites and the captions of all tables anew."""
     for path in documents():
         text = path.read_text("utf-8")
-        if (new := captioned(text)) != text:
+        if (new := rewritten(text)) != text:
             path.write_text(new, "utf-8")
             print(path.relative_to(ROOT))
 
 
-def captioned(text: str) -> str:
-    """A document whose captions, and texts of the suites' picture, state what their files do."""
+def rewritten(text: str) -> str:
+    """A document whose tables, captions and pictures' texts state what their result files do."""
+
+    def table(match: re.Match[str]) -> str:
+        kind, files = match["kind"], match["files"]
+        lines = "\n".join(MARKDOWN[kind](_result_files(files.split())))
+        above = f"*{caption(files.split())}.* <!-- {files} -->"
+        return f"<!-- {kind}: {files} -->\n\n{above}\n\n{lines}\n\n<!-- end -->"
 
     def stated(match: re.Match[str]) -> str:
         files = match["files"]
         made = match["text"] if files == BY_HAND else caption(files.split())
         return f"*{made}.* <!-- {files} -->"
 
+    text = TABLE.sub(table, text)
     text = SUITES.sub(lambda match: f"![{means(match['files'].split())}", text)
     return CAPTION.sub(stated, text)
+
+
+def matched(row: Row) -> bool:
+    """Whether the winner is as fast as cuBLAS, or slower by no more than the larger spread."""
+    return bool(row["ours_us"] - row["cublas_us"] <= max(0.0, *row["spread"].values()))
+
+
+def suites_markdown(suites: Sequence[Row]) -> Iterator[str]:
+    """A row a suite; those of 8 bits have the shapes that cuBLAS takes without padding."""
+    padded = any("padded" in row for suite in suites for row in suite["rows"])
+    other = "hot, unpadded shapes" if padded else "hot, over cuBLASLt's best"
+    yield from _head(
+        *("precision", "cuBLAS in", "hot", "cold", other, "worst of these"),
+        *("shapes we match or beat", "worst shape"),
+    )
+    for suite in suites:
+        rows = suite["rows"]
+        few = [row for row in rows if not row["padded"]] if padded else rows
+        second, worst = _mean_and_worst(few, "ratio" if padded else "ratio_lt")
+        yield _line(
+            f"`{_precision(rows[0])}`",
+            f"`{rows[0]['vendor']}`",
+            f"**{suite['geomean']:.2f}**",
+            f"{suite['cold']['geomean']:.2f}",
+            f"{second} ({len(few)})" if padded else second,
+            worst,
+            f"{sum(map(matched, rows))} of {len(rows)}",
+            _mean_and_worst(rows, "ratio")[1],
+        )
+
+
+def shapes_markdown(suites: Sequence[Row]) -> Iterator[str]:
+    """A row a shape."""
+    yield from _head(
+        *("M x N x K", "autotune, us", "cuBLAS, us", "speed-up", "over cuBLASLt's best", "cold"),
+        *("TFLOP/s", "error / cuBLAS's", "tried", "won by"),
+    )
+    for row in (row for suite in suites for row in suite["rows"]):
+        yield _line(
+            _spaced(row),
+            *(f"{row[name]:.{2 if row[name] < 100 else 1}f}" for name in ("ours_us", "cublas_us")),
+            f"**{row['ratio']:.2f}**",
+            *(cell(ratio, "{:.2f}") for ratio in (row["ratio_lt"], row["cold"]["ratio"])),
+            f"{row['tflops']:.{1 if row['tflops'] < 100 else 0}f}",
+            cell(_ratio(row["error"], row["reference_error"]), "{:.2f}"),
+            str(row["trials"]),
+            f"`{family_of(row)}`",
+        )
+
+
+MARKDOWN = {"suites": suites_markdown, "shapes": shapes_markdown}
+
+
+def _mean_and_worst(rows: Sequence[Row], ratio: str) -> tuple[str, str]:
+    worst = min(rows, key=lambda row: float(row[ratio]))
+    mean = statistics.geometric_mean(row[ratio] for row in rows)
+    return f"{mean:.2f}", f"{worst[ratio]:.2f} at {_spaced(worst)}"
+
+
+def _precision(row: Row) -> str:
+    """The precision and what else all shapes of a suite share, such as `f8:nt:scale=row`."""
+    return str(problem_of(row)).partition(":")[2].removesuffix(":nn")
+
+
+def _spaced(row: Row) -> str:
+    return " x ".join(map(str, row["shape"]))
+
+
+def _head(*names: str) -> Iterator[str]:
+    yield _line(*names)
+    yield "|" + "---|" * len(names)
+
+
+def _line(*cells: str) -> str:
+    return f"| {' | '.join(cells)} |"
 
 
 def caption(patterns: Sequence[str]) -> str:
@@ -619,6 +706,6 @@ def _place(title: str) -> str:
 if __name__ == "__main__":
     app = typer.Typer(pretty_exceptions_enable=False)
     app.command()(pack)
-    app.command()(captions)
+    app.command()(tables)
     app.command()(vendor)
     app()

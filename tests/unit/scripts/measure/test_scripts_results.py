@@ -142,7 +142,7 @@ def test_summary_has_the_worst_shape_and_wins() -> None:
     assert (summary["worst_shape"], summary["families"]) == ("65x64x64", {"tiled": 2})
 
 
-def test_early_suite_without_precisions_is_read() -> None:
+def test_suite_of_the_documents_is_read() -> None:
     path = ROOT / "docs" / "results" / "h100" / "suite-f32.json"
     rows = json.loads(path.read_text())["rows"]
     assert {results.problem_of(row).compute for row in rows} == {"f32"}
@@ -231,7 +231,7 @@ def test_caption_names_each_card_with_dates_and_cublas(
         (folder / f"suite-{number}.json").write_text(json.dumps(fields))
     monkeypatch.setattr(results, "ROOT", tmp_path)
     before = "*yesterday's.* <!-- suite-*.json -->\n*By hand.* <!-- no file -->\n"
-    assert results.captioned(before) == (
+    assert results.rewritten(before) == (
         "*NVIDIA H100, 2026-11-22 to 2026-11-24, cuBLAS 13.1.0 and 13.10.0; NVIDIA H200, "
         "2026-11-23, cuBLAS not recorded.* <!-- suite-*.json -->\n*By hand.* <!-- no file -->\n"
     )
@@ -254,7 +254,81 @@ def test_picture_of_suites_is_described_by_their_means(
         "*H100, 2026-11-22, cuBLAS 13.1.0; H200, 2026-11-22, cuBLAS 13.1.0.* <!-- H*.json -->\n"
     )
     means = " on 27 shapes, geometric means on H100 and H200: f32 1.31 and 0.99"
-    assert results.captioned(picture.format(": old") + caption) == picture.format(means) + caption
+    assert results.rewritten(picture.format(": old") + caption) == picture.format(means) + caption
+
+
+def suite_file(path: Path, rows: list[Row], cublas: str = "13.10.0") -> None:
+    made = results.provenance("H100", "13.0", "", cublas=cublas, date="2026-11-26T12:00")
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(json.dumps({**made, "rows": rows, **results.summary(rows)}))
+
+
+def table_of_files(kind: str) -> list[str]:
+    """The lines that the command writes for all suites, its caption first."""
+    text = f"before\n<!-- {kind}: suite-*.json -->\nold\n<!-- end -->\nafter\n"
+    written = results.rewritten(text)
+    assert results.rewritten(written) == written
+    lines = written.splitlines()
+    frame = "before", f"<!-- {kind}: suite-*.json -->", "", "", "<!-- end -->", "after"
+    assert (*lines[:3], *lines[-3:]) == frame
+    return lines[3:-3]
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setattr(results, "ROOT", tmp_path)
+    return tmp_path / "docs" / "results"
+
+
+def test_table_of_suites_has_means_and_worst_shapes(folder: Path) -> None:
+    slow = row(Problem(64, 32, 64), Finals(replace(OURS, time_us=2700.0), CUBLAS, CUBLASLT))
+    suite_file(folder / "suite-f32.json", [row(), slow])
+    assert table_of_files("suites") == [
+        "*H100, 2026-11-26, cuBLAS 13.10.0.* <!-- suite-*.json -->",
+        "",
+        "| precision | cuBLAS in | hot | cold | hot, over cuBLASLt's best | worst of these "
+        "| shapes we match or beat | worst shape |",
+        "|---|---|---|---|---|---|---|---|",
+        "| `f32` | `f32` | **1.12** | 1.25 | 1.03 | 0.89 at 64 x 32 x 64 | 1 of 2 "
+        "| 0.96 at 64 x 32 x 64 |",
+    ]
+
+
+def test_table_of_8_bits_has_the_unpadded_shapes(folder: Path) -> None:
+    finals = Finals(replace(OURS, time_us=1300.0), CUBLAS)
+    shapes = ("64x64x64", "37x53x71")
+    rows = [row(Problem.parse(f"{shape}:f8:nt:scale=row"), finals) for shape in shapes]
+    rows[1]["ratio"] = 0.5
+    suite_file(folder / "suite-f8.json", rows)
+    *_, head, _, line = table_of_files("suites")
+    assert "| hot, unpadded shapes | worst of these |" in head
+    assert line.startswith("| `f8:nt:scale=row` | `f8` | **1.00** |")
+    assert "| 2.00 (1) | 2.00 at 64 x 64 x 64 |" in line
+    assert line.endswith("| 0.50 at 37 x 53 x 71 |")
+
+
+def test_table_of_shapes_has_a_row_a_shape(folder: Path) -> None:
+    suite_file(folder / "suite-f32.json", [row(), fast(2.0)])
+    *_, first, second = table_of_files("shapes")
+    cells = (
+        "4096 x 4096 x 4096",
+        *("2000.0", "2600.0", "**1.30**", "1.20", "1.25", "68.7", "2.00"),
+        *(str(row()["trials"]), f"`{results.family_of(row())}`"),
+    )
+    assert first == f"| {' | '.join(cells)} |"
+    assert second.startswith("| 64 x 64 x 64 | 50.00 | 100.0 | **2.00** |  | 2.00 |")
+
+
+@pytest.mark.parametrize(("slower_us", "expected"), [(-5.0, True), (2.0, True), (2.1, False)])
+def test_shape_within_the_spread_is_matched(slower_us: float, expected: bool) -> None:
+    ours = replace(OURS, time_us=CUBLAS.time_us + slower_us)
+    assert results.matched(row(finals=Finals(ours, CUBLAS))) == expected
+
+
+def test_documents_state_what_the_result_files_do() -> None:
+    texts = {path: path.read_text("utf-8") for path in results.documents()}
+    stale = [path.name for path, text in texts.items() if results.rewritten(text) != text]
+    assert stale == []  # else run `scripts/measure/results.py tables`
 
 
 DEEP = Problem(64, 64, 11528, "bf16")
