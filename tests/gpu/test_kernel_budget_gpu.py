@@ -46,7 +46,7 @@ class Watch(Silent):
         self.samples.append((trial.outcome.time_us, trial.outcome.samples))
 
 
-pytestmark = pytest.mark.usefixtures("device")
+pytestmark = [pytest.mark.usefixtures("device"), pytest.mark.timing]
 
 
 @pytest.fixture(autouse=True)

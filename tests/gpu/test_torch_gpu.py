@@ -298,7 +298,7 @@ def test_threads_with_their_own_streams_share_a_patched_model(torch: Any, model:
 def test_patch_tunes_shapes_without_a_record(torch: Any, store: Store, driver: Driver) -> None:
     pytest.importorskip("pycuda")
     layer = torch.nn.Linear(128, 96, bias=False, device="cuda", dtype=torch.bfloat16)
-    report = patched(layer, rows=32, policy=Policy(tune=True), search=Search(seconds=5))
+    report = patched(layer, rows=32, policy=Policy(tune=True), search=Search(trials=5))
     record = store.load(driver.probe(0), Problem(32, 96, 128, "bf16", "nt"), "measured")
     assert record is not None
     assert report.rows[0].ours_us == record.best.measurement.time_us
