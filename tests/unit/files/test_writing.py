@@ -172,7 +172,7 @@ def test_torn_line_of_any_length_is_cut(tmp_path: Path, before: bytes, length: i
 
 
 def test_lines_are_appended_all_or_none(tmp_path: Path) -> None:
-    (tmp_path / "file").write_bytes(b"line\ntorn")
+    (tmp_path / "file").write_bytes(b"line\n")
     with opened(tmp_path / "file", append=True) as file:
         with small_files(20), pytest.raises(OSError, match="File too large"):
             append(file, b"next line\n" * 2, sync=True)
