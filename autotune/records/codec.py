@@ -65,9 +65,6 @@ from autotune.roofline import least_hot_seconds
 
 SCHEMA = 2
 
-UNSEALED = 1
-"""The schema before checksums; it is still read."""
-
 
 @dataclass(frozen=True)
 class _EntryFields:
@@ -228,12 +225,11 @@ def loads(text: bytes) -> TuningRecord:
     """The record in the text of a file or in a line.
 
     Raises:
-        ValueError: if the text is not a whole record, the checksum is wrong, the schema is neither
-            2 nor 1, which has no checksum, or a field is missing, of another type or impossible.
+        ValueError: if the text is not a whole record, is of another schema, or its checksum is
+            wrong, or a field is missing, of another type or impossible.
     """
-    fields = require_schema(parse(text), "record", UNSEALED, SCHEMA)
-    if fields["schema"] == SCHEMA:
-        checksum.check(fields, text)
+    fields = require_schema(parse(text), "record", SCHEMA)
+    checksum.check(fields, text)
     kind: type[_RecordFields | _KernelRecordFields] = (
         _RecordFields if fields.get("kernel") is None else _KernelRecordFields
     )

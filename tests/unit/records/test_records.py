@@ -61,12 +61,6 @@ def test_record_serves_every_card_of_its_model(store: Store) -> None:
     assert store.load(replace(H100, memory_bytes=1, name="NVIDIA H100 80GB-HBM3"), SQUARE)
 
 
-def test_schema_1_without_checksums_is_read(store: Store) -> None:
-    saved, path = store.save(record()), store.path(H100, SQUARE)
-    path.write_bytes(_change(("schema",), 1)(_without_checksum(path.read_bytes())))
-    assert store.load(H100, SQUARE) == saved
-
-
 def test_file_states_configurations_as_text_and_parameters(store: Store) -> None:
     store.save(record(entry(16, 900.0)))
     (kept,) = json.loads(store.path(H100, SQUARE).read_text())["entries"]
