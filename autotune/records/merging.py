@@ -20,13 +20,14 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable
 from dataclasses import astuple, replace
-from typing import Protocol, TypeVar
+from typing import TypeVar
 
 from autotune.families import cublaslt
 from autotune.families.config import Config
 from autotune.families.source_text import DIGITS, hash_of, joined, narrowed
 from autotune.measure.measurement import Measurement
 from autotune.measure.objective import OBJECTIVES
+from autotune.measure.recording import Origin
 from autotune.records.record import Entry, Provenance, TuningRecord
 
 KEPT = 10
@@ -36,17 +37,8 @@ SECONDS = len("2026-11-21T12:00:00")
 R = TypeVar("R", bound=TuningRecord)
 
 
-class HasOrigin(Protocol):
-    """Driver, compiler and kernel sources: of a `Provenance`, or of what this machine has now."""
-
-    @property
-    def driver(self) -> str: ...
-
-    @property
-    def compiler(self) -> str: ...
-
-    @property
-    def source(self) -> str: ...
+HasOrigin = Provenance | Origin
+"""Driver, compiler and kernel sources: of a record, or of what this machine has now."""
 
 
 def sources_of(record: TuningRecord) -> dict[str, str]:

@@ -356,8 +356,7 @@ class Records:
 
     def load(self, device: Device, problem: Problem) -> Record | None:
         """The record of the problem; None if there is none."""
-        own = self.store.load(device, problem)
-        return first_of_best(chain((own,), self._elsewhere(device, problem)))
+        return first_of_best(self._each(device, problem))
 
     def records(self, device: Device) -> list[Record]:
         """A record of every recorded problem on the device's model, by problem."""
@@ -371,12 +370,12 @@ class Records:
 
     def invariant_ranges(self, device: Device) -> tuple[Range, ...]:
         """The batch-invariant ranges of the device: measured before replayed before predicted."""
-        return _by_evidence(ranges.load_invariant(self.store.root, device))
+        return _by_evidence(ranges.load(self.store.root, device, invariant=True))
 
-    def _elsewhere(self, device: Device, problem: Problem) -> Iterator[Record | None]:
-        """The problem's records under the device's other names, then the shipped one."""
-        for namesake in self.namesakes(device):
-            yield self.store.load(namesake, problem)
+    def _each(self, device: Device, problem: Problem) -> Iterator[Record | None]:
+        """The problem's records under the device's name and its others, then the shipped one."""
+        for name in chain((device,), self.namesakes(device)):
+            yield self.store.load(name, problem)
         yield shipped.record(device, problem)
 
     def namesakes(self, device: Device) -> Iterator[Device]:

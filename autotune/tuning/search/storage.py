@@ -162,9 +162,8 @@ class SharedLog(TrialLog):
         self._running: dict[Config, optuna.Trial] = {}
         self._rivals: dict[tuple[int, Config], tuple[Owner, float]] = {}
         self._read: set[int] = set()  # numbers of trials that do not change any more
-        self._silent: set[int] = (
-            set()
-        )  # numbers of trials whose process never named a configuration
+        # Numbers of trials whose process never named a configuration.
+        self._silent: set[int] = set()
         with self._reaching():
             self._shared = study_of(name, connected(url))
         super().__init__(path, study)

@@ -19,13 +19,12 @@ from autotune.files import (
     append,
     append_line,
     copy_aside,
-    cut_torn_line,
     opened,
     write,
     write_whole,
     writing,
 )
-from autotune.files.writing import BLOCK
+from autotune.files.writing import BLOCK, cut_torn_line
 
 
 @pytest.mark.parametrize("durable", [True, False])
