@@ -363,30 +363,6 @@ def locked_file(path: Path) -> Iterator[BinaryIO]:
                 return
 
 
-@contextmanager
-def locked_folder(directory: Path) -> Iterator[None]:
-    """Locks a folder of another owner, without a file in it; does nothing where that is impossible.
-
-    Raises:
-        OSError: if it stays locked for 30 s.
-    """
-    try:
-        descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    except OSError:
-        yield
-        return
-    try:
-        try:
-            _lock(descriptor)
-        except TimeoutError:
-            raise
-        except OSError:  # NFS locks only what is open for writing
-            pass
-        yield
-    finally:
-        os.close(descriptor)
-
-
 def _is_at(file: BinaryIO, path: Path) -> bool:
     """Whether the path is that of the open file."""
     try:

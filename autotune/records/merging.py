@@ -28,6 +28,7 @@ from autotune.families.source_text import DIGITS, hash_of, joined, narrowed
 from autotune.measure.measurement import Measurement
 from autotune.measure.objective import OBJECTIVES
 from autotune.measure.recording import Origin
+from autotune.records.kernel_record import KernelRecord
 from autotune.records.record import Entry, Provenance, TuningRecord
 
 KEPT = 10
@@ -62,7 +63,8 @@ def changes(record: TuningRecord, today: HasOrigin) -> str | None:
 
     Only the kernel sources of its winners count: hot, cold and by energy. None if nothing changed,
     and for records that were not measured here: a recording does not age, and predictions cost
-    nothing. A field that is empty in `today` or in the record is not compared.
+    nothing. A field that is empty in `today` or in the record is not compared, nor are the sources
+    of user kernels, which are unknown here.
     """
     if record.evidence != "measured":
         return None
@@ -96,6 +98,8 @@ def winners_of(record: TuningRecord) -> list[Entry]:
 def _changed_sources(record: TuningRecord, today: HasOrigin) -> list[str]:
     """The changes of the kernel sources of the winners' families, such as `kernel sources 0ld, now
     5e1f`; with the family's name if there are several."""
+    if isinstance(record, KernelRecord):
+        return []
     made, changed = record.provenance.source, list[str]()
     # A single hash has changed for all its families or for none.
     winners = winners_of(record) if ":" in made else [record.best]

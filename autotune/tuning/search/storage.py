@@ -25,7 +25,7 @@ from optuna.samplers import PartialFixedSampler, RandomSampler
 from optuna.storages import BaseStorage
 from optuna.trial import FrozenTrial, TrialState
 
-from autotune import files
+from autotune import files, settings
 from autotune.errors import AutotuneError, CacheError, MissingError, UsageError
 from autotune.families.config import Config
 from autotune.files.decoding import convert
@@ -67,9 +67,7 @@ def connected(url: str) -> BaseStorage:
         if not url.startswith(SQLITE):
             return optuna.storages.RDBStorage(url)
         # Processes that create its tables at once break the file.
-        with files.locked_folder(
-            Path(url.removeprefix(SQLITE).partition("?")[0]).absolute().parent
-        ):
+        with files.locked(settings.cache_dir()):
             waits = {"connect_args": {"timeout": SQLITE_S}}
             return optuna.storages.RDBStorage(url, engine_kwargs=waits)
     except ImportError as error:

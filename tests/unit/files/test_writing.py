@@ -386,25 +386,6 @@ def test_lock_is_of_the_file_that_has_the_name(
         assert os.path.samestat(os.fstat(file.fileno()), path.stat())
 
 
-def test_locked_folder_has_no_new_file(tmp_path: Path) -> None:
-    with files.locked_folder(tmp_path):
-        with pytest.raises(TimeoutError), files.locked_folder(tmp_path):
-            pass
-        assert not [*tmp_path.iterdir()]
-
-
-@pytest.mark.parametrize("code", [errno.EBADF, errno.ENOLCK])
-def test_folder_that_cannot_be_locked_is_used_without(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, code: int
-) -> None:
-    _without_locks(monkeypatch, code)
-    entered = []
-    for folder in (tmp_path, tmp_path / "none"):
-        with files.locked_folder(folder):
-            entered.append(folder)
-    assert entered == [tmp_path, tmp_path / "none"]
-
-
 @pytest.mark.parametrize("code", sorted(writing.LOCKLESS))
 def test_file_system_without_locks_is_named(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, code: int
