@@ -124,10 +124,7 @@ def search_at(
     the options are quick."""
     cache = settings.cache_dir()
     with opener.starting(problem) as opened:
-        if options.modelled:
-            from autotune.model.gaussian_process import import_ahead
-
-            import_ahead()
+        import_ahead(options)
         from autotune.tuning.loop import tune
         from autotune.tuning.tunable import GemmTunable
 
@@ -145,6 +142,14 @@ def search_at(
             observer=observer,
             further=target.further,
         )
+
+
+def import_ahead(options: Search) -> None:
+    """Imports in a thread what the model of a search is fitted with, if it has one."""
+    if options.modelled:
+        from autotune.model import gaussian_process
+
+        gaussian_process.import_ahead()
 
 
 def raced(problem: Problem, runner: Runner, store: Store, objective: Objective) -> QuickTunable:

@@ -168,13 +168,8 @@ class Store:
             files.delete(path)
         return aside
 
-    def paths(self) -> Iterator[Path]:
-        """The files of all records, readable or not."""
-        for folder in KINDS:
-            yield from sorted((self.root / folder).glob("*/*.json"))
-
     def read(self, path: Path) -> TuningRecord | None:
-        """The record in one of `paths`, None if the file is gone.
+        """The record in one of the store's files, None if the file is gone.
 
         Raises:
             ValueError: if the file is broken, or holds a record that belongs in another file.
@@ -364,13 +359,13 @@ class Records:
         return first_of_each_problem(*layers, shipped.records(device))
 
     def ranges(self, device: Device) -> tuple[Range, ...]:
-        """The tuned ranges of the device's model: measured before replayed before predicted, and
-        the store's first."""
-        return _by_evidence((*ranges.load(self.store.root, device), *shipped.ranges(device)))
+        """The tuned ranges of the device's model, the store's first."""
+        return *ranges.load(self.store.root, device), *shipped.ranges(device)
 
     def invariant_ranges(self, device: Device) -> tuple[Range, ...]:
         """The batch-invariant ranges of the device: measured before replayed before predicted."""
-        return _by_evidence(ranges.load(self.store.root, device, invariant=True))
+        tuned = ranges.load(self.store.root, device, invariant=True)
+        return tuple(sorted(tuned, key=lambda span: BEST_FIRST.index(span.evidence)))
 
     def _each(self, device: Device, problem: Problem) -> Iterator[Record | None]:
         """The problem's records under the device's name and its others, then the shipped one."""
@@ -392,10 +387,6 @@ class Records:
                 read = (_device_in(folder / name) for name in names)
                 if (device := next(filter(None, read), None)) is not None:
                     yield device
-
-
-def _by_evidence(tuned: Iterable[Range]) -> tuple[Range, ...]:
-    return tuple(sorted(tuned, key=lambda span: BEST_FIRST.index(span.evidence)))
 
 
 @lru_cache(maxsize=256)
