@@ -21,7 +21,7 @@ from autotune.lookup.batch_invariant import order_recorded, ordered_by_time, out
 from autotune.lookup.promising import RACED, Contenders
 from autotune.measure import targets
 from autotune.measure.devices import option
-from autotune.measure.measurement import Energy, Evidence, Failure, Measurement
+from autotune.measure.measurement import Energy, Failure, Measurement
 from autotune.measure.objective import HOT, BestTimes, Objective
 from autotune.measure.runner import Candidate, RowReference, Runner
 from autotune.measure.targets import TargetOpener
@@ -30,14 +30,14 @@ from autotune.model.legality import Legality, order_of
 from autotune.model.space import Space, feasible, sample
 from autotune.problem import Problem
 from autotune.problem.arguments import Span
-from autotune.records import Entry, FamilyRecord, Provenance, Record, Records, Store
+from autotune.records import FamilyRecord, Record, Records, Store
 from autotune.records.record import order_slug
 from autotune.settings import cache_dir
 from autotune.tuning import loop
 from autotune.tuning.options import Search
 from autotune.tuning.pipeline import Compile, prepare
 from autotune.tuning.trials import Observer
-from autotune.tuning.tunable import GemmTunable, QuickTunable
+from autotune.tuning.tunable import GemmTunable, QuickTunable, SearchResult
 
 RACED_ORDERS, RACED_CONFIGS = 3, 3
 """Orders that are raced, and configurations of each, at each of the probes."""
@@ -103,18 +103,9 @@ class OrderedGemm(GemmTunable):
         own = (row for row in recorded.configs if str(order_of(row, self.problem)) == self.order)
         return replace(recorded, configs=tuple(own))
 
-    def record(
-        self,
-        *,
-        device: Device,
-        evidence: Evidence,
-        entries: Sequence[Entry],
-        baseline: Measurement | None,
-        provenance: Provenance,
-    ) -> FamilyRecord:
+    def record(self, result: SearchResult) -> FamilyRecord:
         """The record of the order."""
-        shared = device, evidence, tuple(entries), baseline, provenance, self.problem
-        return FamilyRecord(*shared, self.family, self.order)
+        return FamilyRecord(*result, self.problem, self.family, self.order)
 
 
 @dataclass(frozen=True)

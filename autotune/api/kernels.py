@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 from autotune import files, settings
 from autotune.api.replays import recording_of, replay, replayed, tunable_of
-from autotune.api.tuning import save_recording, shown
+from autotune.api.tuning import import_ahead, save_recording, shown
 from autotune.api.words import naming
 from autotune.cuda import compiler
 from autotune.cuda.program import source_hash
@@ -342,7 +342,7 @@ def _measured(
         compile, places = opened.enter_context(compiling(kernel, call.constants))
         checks = partial(call.check, kernel, resolved.arch, compile, places)
         check = opened.enter_context(background(checks))
-        _import_ahead(search)
+        import_ahead(search)
         expected = cache(partial(call.work, kernel))
         if not resolved.knows_clusters:  # nothing compiles before the worker has stated its GPU
             expected()
@@ -411,13 +411,6 @@ def background(function: Callable[[], object]) -> Iterator[Callable[[], object]]
             yield pool.submit(function).result
         finally:
             compiler.stop_compiling(threads)
-
-
-def _import_ahead(search: Search) -> None:
-    if search.modelled:
-        from autotune.model.gaussian_process import import_ahead
-
-        import_ahead()
 
 
 def best_kernel(

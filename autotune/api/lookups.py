@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from rich.console import RenderableType
 
 from autotune import settings
-from autotune.device import Device, same_model
+from autotune.device import same_model
 from autotune.errors import FrozenError, MissingError, NotFoundError, UsageError
 from autotune.families.registry import AUTO, families_of
 from autotune.lookup import batch_invariant as invariant
@@ -20,7 +20,7 @@ from autotune.measure import targets
 from autotune.measure.devices import DEFAULT, DeviceLike, option
 from autotune.measure.objective import HOT, Objective, ObjectiveText, objective_named
 from autotune.model.space import unserved
-from autotune.problem import Problem, ProblemArguments, ProblemLike, problem_of
+from autotune.problem import ProblemArguments, ProblemLike, problem_of
 from autotune.records import FamilyRecord, Record, Records, Store, TuningRecord, merging
 from autotune.report import listing, record, tables
 
@@ -59,7 +59,11 @@ def best(
             )
         return answer.record
     families_of(family, asked)  # to refuse unknown ones
-    record = _loaded(asked, resolved, family)
+    records = _records()
+    if family == AUTO:
+        record = records.load(resolved, asked)
+    else:
+        record = records.store.family(resolved, asked, family)
     if record is None:
         alone = "" if family == AUTO else f" --family {family}"
         kernels = "" if family == AUTO else f" with {family} kernels alone"
@@ -72,13 +76,6 @@ def best(
 
 def _records() -> Records:
     return Records(Store(settings.cache_dir()))
-
-
-def _loaded(problem: Problem, device: Device, family: str) -> Record | None:
-    records = _records()
-    if family == AUTO:
-        return records.load(device, problem)
-    return records.store.family(device, problem, family)
 
 
 def choose(

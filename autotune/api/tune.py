@@ -205,7 +205,11 @@ def _asked(problem: tuple[Any, ...], fields: ProblemDefaults) -> Problem | Span 
         return Span.parse(asked, **fields)
     if further or not problem or not _is_several(asked):
         return _problem(problem, fields)
-    return _counted(asked, fields)
+    if not isinstance(asked, PathLike):
+        return Shapes.of(asked, **fields)
+    if fields:
+        raise UsageError(f"{asked} states the {' and '.join(fields)} of its shapes; leave it out")
+    return Shapes.load(asked)
 
 
 def _fields(compute: DtypeLike | None, layout: str | None) -> ProblemDefaults:
@@ -234,11 +238,3 @@ def _problem(problem: tuple[Any, ...], fields: ProblemDefaults) -> Problem:
             if isinstance(text, str) and Path(text).is_file():
                 raise UsageError(f"{text} is a file; give pathlib.Path({text!r})") from error
         raise
-
-
-def _counted(asked: ShapesLike | PathLike[str], fields: ProblemDefaults) -> Shapes:
-    if not isinstance(asked, PathLike):
-        return Shapes.of(asked, **fields)
-    if fields:
-        raise UsageError(f"{asked} states the {' and '.join(fields)} of its shapes; leave it out")
-    return Shapes.load(asked)

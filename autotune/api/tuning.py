@@ -58,12 +58,11 @@ def shown(
     from autotune.report.progress import Limits, observing
     from autotune.report.tables import PlainConsole
 
-    limits, lines = Limits(options.trials, options.seconds), progress == "lines"
-    console = PlainConsole(stderr=True)
+    console, lines = PlainConsole(stderr=True), progress == "lines"
     if named:
         console.print(f"tuning {problem}", highlight=False)
-    with observing(problem, limits, console, plain=lines, objective=options.objective) as bar:
-        yield bar
+    with observing(console, plain=lines, objective=options.objective) as observed:
+        yield observed(problem, Limits(options.trials, options.seconds))
 
 
 @contextmanager
@@ -74,12 +73,12 @@ def shown_all(
     if progress is not True and progress != "lines":
         yield lambda _problem, _seconds: None if progress is False else progress
         return
-    from autotune.report.progress import observing_all
+    from autotune.report.progress import Limits, observing
     from autotune.report.tables import PlainConsole
 
     console, lines = PlainConsole(stderr=True), progress == "lines"
-    with observing_all(count, console, plain=lines, objective=objective) as observed:
-        yield observed
+    with observing(console, plain=lines, objective=objective, count=count) as observed:
+        yield lambda problem, seconds: observed(problem, Limits(None, seconds))
 
 
 def search(
@@ -124,10 +123,7 @@ def search_at(
     the options are quick."""
     cache = settings.cache_dir()
     with opener.starting(problem) as opened:
-        if options.modelled:
-            from autotune.model.gaussian_process import import_ahead
-
-            import_ahead()
+        import_ahead(options)
         from autotune.tuning.loop import tune
         from autotune.tuning.tunable import GemmTunable
 
@@ -145,6 +141,14 @@ def search_at(
             observer=observer,
             further=target.further,
         )
+
+
+def import_ahead(options: Search) -> None:
+    """Imports in a thread what the model of a search is fitted with, if it has one."""
+    if options.modelled:
+        from autotune.model import gaussian_process
+
+        gaussian_process.import_ahead()
 
 
 def raced(problem: Problem, runner: Runner, store: Store, objective: Objective) -> QuickTunable:

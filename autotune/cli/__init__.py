@@ -79,16 +79,12 @@ def _run(words: Sequence[str]) -> int:
     except click.exceptions.Exit as end:
         return end.exit_code
     except click.ClickException as error:
-        path = _path_of(error, words)
+        asked = getattr(error, "ctx", None)
+        path = asked.command_path if asked else f"{NAME} {words[0]}"
         message = " ".join(error.format_message().split()).removesuffix(".")
         show_line(f"error: {message}; see `{path} --help`", sys.stderr)
         return error.exit_code
     return 0
-
-
-def _path_of(error: click.ClickException, words: Sequence[str]) -> str:
-    context = getattr(error, "ctx", None)
-    return f"{NAME} {words[0]}" if context is None else str(context.command_path)
 
 
 @contextmanager

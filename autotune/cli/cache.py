@@ -269,7 +269,8 @@ def import_(paths: tuple[Path, ...], kernels: bool, json: bool) -> None:
     store, faults = _opened_store(), dict[Path, str]()
     folders = {path for path in paths if path.is_dir()}
     for folder in folders:
-        exchange.check_folder(folder, store)
+        if store.root.exists() and folder.samefile(store.root):
+            raise UsageError(f"{folder} is the cache itself; give another directory")
 
     def contents() -> Iterator[TuningRecord | Range]:
         for path in paths:

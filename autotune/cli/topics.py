@@ -8,7 +8,7 @@ from difflib import get_close_matches
 import click
 from click.shell_completion import CompletionItem
 
-from autotune.cli.options import VerbArgument, VerbCommand, alternatives
+from autotune.cli.options import VerbArgument, VerbCommand, alternatives, matching
 from autotune.errors import UsageError
 
 
@@ -18,7 +18,7 @@ def _complete(
     del parameter
     root = ctx.find_root().command
     verbs = root.list_commands(ctx) if isinstance(root, click.Group) else []
-    return [CompletionItem(word) for word in (*TOPICS, *verbs) if word.startswith(incomplete)]
+    return matching((*TOPICS, *verbs), incomplete)
 
 
 @click.command("help", cls=VerbCommand)

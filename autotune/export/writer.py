@@ -12,7 +12,7 @@ from autotune import settings
 from autotune.cuda import compiler
 from autotune.cuda.program import CompileFailure, Program
 from autotune.device import Device
-from autotune.errors import UsageError, require_list
+from autotune.errors import UsageError, one_of, require_list
 from autotune.export.document import document, readme
 from autotune.export.files import WrittenExport, write_export
 from autotune.export.library import (
@@ -88,7 +88,7 @@ def write(
         raise UsageError("an export without shapes or devices; give at least one of each")
     problems = problems_of(shapes, **defaults)
     check_name(name)
-    _check_format(format)
+    one_of("format", format, FORMATS)
     check_ptx(format, ptx)
     if bench and format != "c":
         raise UsageError(f"format {format!r} takes no bench; give c")
@@ -122,16 +122,6 @@ def _resolved(devices: Sequence[DeviceLike]) -> list[Device]:
     return resolved
 
 
-def _check_format(format: str) -> None:
-    """Refuses a format that is not one of `FORMATS`.
-
-    Raises:
-        UsageError: with the formats that exist.
-    """
-    if format not in FORMATS:
-        raise UsageError(f"unknown format {format!r}; give one of {', '.join(FORMATS)}")
-
-
 def write_library(
     library: ExportedLibrary,
     directory: Path,
@@ -146,7 +136,7 @@ def write_library(
         AutotuneError: as `write`.
     """
     check_name(library.name)
-    _check_format(format)
+    one_of("format", format, FORMATS)
     kernels = kernel_files(library, format) if format in KERNEL_FORMATS else {}
     names = {key: file for key, (file, _) in kernels.items()}
     files = dict(kernels.values())

@@ -195,8 +195,8 @@ def convert(data: object, kind: type[T], name: str) -> T:
         raise ValueError(_reworded(str(error), data, name)) from error
 
 
-def require_schema(data: object, name: str, *versions: int) -> Mapping[str, Any]:
-    """The JSON object, if its `schema` is one of the versions.
+def require_schema(data: object, name: str, version: int) -> Mapping[str, Any]:
+    """The JSON object, if its `schema` is that version.
 
     Raises:
         ValueError: if it is not an object, or its schema is another one.
@@ -204,9 +204,8 @@ def require_schema(data: object, name: str, *versions: int) -> Mapping[str, Any]
     if not isinstance(data, dict):
         raise ValueError(f"{name} is {shown(data)}; it must be an object")
     schema = data.get("schema")
-    if type(schema) is not int or schema not in versions:
-        readable = " and ".join(map(str, versions))
-        raise ValueError(f"schema is {shown(schema)}, this version reads {readable}")
+    if type(schema) is not int or schema != version:
+        raise ValueError(f"schema is {shown(schema)}, this version reads {version}")
     return data
 
 

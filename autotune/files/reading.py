@@ -39,25 +39,15 @@ def read(path: Path, limit: int) -> bytes:
         OSError: if there is no such file, it cannot be read, is not a regular file, or is larger.
     """
     with opened(path) as file:
-        return content(file, path, limit)
-
-
-def content(file: BinaryIO, path: Path, limit: int) -> bytes:
-    """The content of an open file of at most `limit` bytes; `path` is for the error.
-
-    Raises:
-        OSError: if it cannot be read, or is larger.
-    """
-    size = os.fstat(file.fileno()).st_size
-    if size > limit:
-        raise _too_large(path, size, limit)
-    # The file may grow meanwhile.
-    data = file.read(size + 1)
-    if len(data) > size:
-        data += file.read(limit - size)
-    if len(data) > limit:
-        raise _too_large(path, os.fstat(file.fileno()).st_size, limit)
-    return data
+        size = os.fstat(file.fileno()).st_size
+        if size <= limit:
+            data = file.read(size + 1)
+            if len(data) > size:  # the file grows meanwhile
+                data += file.read(limit - size)
+                size = os.fstat(file.fileno()).st_size
+            if len(data) <= limit:
+                return data
+    raise OSError(errno.EFBIG, f"File has {size} bytes; at most {limit} are read", str(path))
 
 
 def opened(
@@ -99,10 +89,6 @@ def _require_regular(path: Path, status: os.stat_result) -> None:
         kind = KINDS.get(stat.S_IFMT(status.st_mode), "of unknown kind")
         code = errno.EISDIR if stat.S_ISDIR(status.st_mode) else errno.EINVAL
         raise OSError(code, f"Is {kind}, not a regular file", str(path))
-
-
-def _too_large(path: Path, size: int, limit: int) -> OSError:
-    return OSError(errno.EFBIG, f"File has {size} bytes; at most {limit} are read", str(path))
 
 
 _GZIP, _XZ = b"\x1f\x8b", b"\xfd7zXZ\x00"

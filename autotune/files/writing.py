@@ -246,13 +246,12 @@ def cut_torn_line(file: BinaryIO) -> int:
 def append(file: BinaryIO, data: bytes, *, sync: bool) -> int:
     """Appends lines, all or none, and returns the file's size. The file must be locked.
 
-    A last line without its end, which a crash has torn, is cut off first. The lines are on the disk
-    when this returns if `sync`.
+    The lines are on the disk when this returns if `sync`.
 
     Raises:
         OSError: if the disk is full, read-only or broken.
     """
-    size, written = cut_torn_line(file), 0
+    size, written = os.fstat(file.fileno()).st_size, 0
     try:
         while written < len(data):
             written += os.write(file.fileno(), data[written:])
@@ -269,13 +268,14 @@ def append(file: BinaryIO, data: bytes, *, sync: bool) -> int:
 def append_line(path: Path, line: bytes) -> None:
     """Appends one line, which is on the disk when this returns. The directory must be locked.
 
-    A torn last line is cut off first.
+    A last line without its end, which a crash has torn, is cut off first.
 
     Raises:
         CacheError: if the disk is full, read-only or broken.
     """
     try:
         with opened(path, append=True, create=True, follow=False) as file:
+            cut_torn_line(file)
             append(file, line + b"\n", sync=True)
         _sync(path.parent)
     except OSError as error:
@@ -361,30 +361,6 @@ def locked_file(path: Path) -> Iterator[BinaryIO]:
             if _is_at(file, path):
                 yield file
                 return
-
-
-@contextmanager
-def locked_folder(directory: Path) -> Iterator[None]:
-    """Locks a folder of another owner, without a file in it; does nothing where that is impossible.
-
-    Raises:
-        OSError: if it stays locked for 30 s.
-    """
-    try:
-        descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    except OSError:
-        yield
-        return
-    try:
-        try:
-            _lock(descriptor)
-        except TimeoutError:
-            raise
-        except OSError:  # NFS locks only what is open for writing
-            pass
-        yield
-    finally:
-        os.close(descriptor)
 
 
 def _is_at(file: BinaryIO, path: Path) -> bool:

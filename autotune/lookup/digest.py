@@ -157,7 +157,7 @@ class RecordDigest:
             for text, row in zip(entries.configs, entries.rows().tolist(), strict=True)
         ]
         for _, text, needed in sorted(timed):
-            yield _parsed(text), Resources(*map(int, needed))
+            yield parsed(text), Resources(*map(int, needed))
 
     def timed(self, objective: Objective) -> Objective:
         """The time that decides for an objective; `hot` if the record has no cold times."""
@@ -272,7 +272,8 @@ def of_sizes(problem: Problem, sizes: Sequence[int]) -> Problem:
 
 
 @lru_cache(maxsize=8192)
-def _parsed(text: str) -> Config:
+def parsed(text: str) -> Config:
+    """The configuration of a text, read once."""
     return Config.parse(text)
 
 

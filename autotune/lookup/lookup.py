@@ -34,6 +34,7 @@ from autotune.lookup.answer import (
     recorded_objective,
     vendor_wins,
 )
+from autotune.lookup.digest import FOLDER
 from autotune.lookup.nearest import nearest
 from autotune.lookup.neighbours import accuracy_filter, learn_errors
 from autotune.measure.objective import HOT, Objective, objective_named
@@ -146,9 +147,6 @@ def _in_range(
         vendor=vendor_wins(record, problem, objective),
         objective=objective,
     )
-
-
-FOLDER = "choices"
 
 
 class _KeptAnswer(msgspec.Struct):

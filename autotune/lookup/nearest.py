@@ -57,7 +57,7 @@ from autotune.lookup.answer import (
     untuned_card,
     vendor_wins,
 )
-from autotune.lookup.digest import RecordDigest, samples
+from autotune.lookup.digest import RecordDigest, parsed, samples
 from autotune.lookup.neighbours import (
     REACH,
     TEACHERS,
@@ -418,7 +418,7 @@ def members_of(problem: Problem, device: Device) -> list[Config]:
     lists = _lists().get(arch, {})
     # Kernels of twins differ in the type alone, so that one list serves both.
     texts = lists.get(problem.compute) or lists.get(str(problem.precision.twin), [])
-    return [for_compute(config, problem) for config in map(_parsed, texts)]
+    return [for_compute(config, problem) for config in map(parsed, texts)]
 
 
 def _listed(device: Device) -> str:
@@ -428,11 +428,6 @@ def _listed(device: Device) -> str:
     kin = [arch for arch in _lists() if arch[3:-1] == str(major)]
     minor = device.compute_capability[1]
     return min(kin, key=lambda arch: abs(int(arch[-1]) - minor), default=device.arch)
-
-
-@cache
-def _parsed(text: str) -> Config:
-    return Config.parse(text)
 
 
 @cache

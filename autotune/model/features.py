@@ -28,12 +28,11 @@ class Description:
 
     Attributes:
         features: a column for each quantity; the search scales them, so that units do not matter.
-        predicted: a model's times in microseconds, infinite for what cannot run; None without a
-            model.
+        predicted: a model's times in microseconds, infinite for what cannot run.
     """
 
     features: Floats
-    predicted: Floats | None = None
+    predicted: Floats
 
 
 Describe = Callable[[Sequence[Config], Sequence[Resources | None]], Description]

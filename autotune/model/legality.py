@@ -138,13 +138,6 @@ class FamilyRules:
         if order is not None:
             self.enumerated = self._with_first_rule()
 
-    @classmethod
-    def of(
-        cls, family: str, problem: Problem, device: Device, order: str | None = None
-    ) -> FamilyRules:
-        """The rules of a family, bound once and kept."""
-        return kept_rules(family, problem, device, order)
-
     def _with_first_rule(self) -> dict[str, tuple[Value, ...]]:
         """The domain without values that no configuration has which keeps the first rule."""
         results = self.results[0]
@@ -215,8 +208,10 @@ class FamilyRules:
 
 
 @lru_cache(maxsize=64)
-def kept_rules(family: str, problem: Problem, device: Device, order: str | None) -> FamilyRules:
-    """The rules that `FamilyRules.of` gives."""
+def rules_of(
+    family: str, problem: Problem, device: Device, order: str | None = None
+) -> FamilyRules:
+    """The rules of a family, bound once and kept."""
     return FamilyRules(family, problem, device, order)
 
 
@@ -256,9 +251,7 @@ class Legality:
         """The rules of a family; None if there is none or it does not serve the compute."""
         if family not in self._families:
             try:
-                self._families[family] = FamilyRules.of(
-                    family, self._problem, self._device, self._order
-                )
+                self._families[family] = rules_of(family, self._problem, self._device, self._order)
             except ConfigError:
                 self._families[family] = None
         return self._families[family]

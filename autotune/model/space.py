@@ -25,6 +25,7 @@ from autotune.model.legality import (
     Values,
     kept,
     picker,
+    rules_of,
 )
 from autotune.problem import COMPUTES, Problem
 from autotune.problem.integers import ceil_div
@@ -66,7 +67,7 @@ def feasible(
     Raises:
         ConfigError: if there is no such family, or it does not serve the problem's compute.
     """
-    rules = FamilyRules.of(family, problem, device, order)
+    rules = rules_of(family, problem, device, order)
     first = _first_level(rules)
     whole = first.branch({})
     configs = tuple(Config(rules.family, params) for params in whole.ends)
@@ -87,7 +88,7 @@ def rejection(
     Raises:
         ConfigError: if there is no such family, or it does not serve the problem's compute.
     """
-    return FamilyRules.of(config.family, problem, device).rejection(config, recorded=recorded)
+    return rules_of(config.family, problem, device).rejection(config, recorded=recorded)
 
 
 _Pair = tuple[str, Value]
@@ -284,7 +285,7 @@ def _runs(problem: Problem, device: Device) -> list[str]:
 
 def _refusal(family: str, problem: Problem, device: Device) -> str | None:
     """Why the family runs nothing on such a device; None if it does."""
-    rules = FamilyRules.of(family, problem, device)
+    rules = rules_of(family, problem, device)
     first = {name: values[0] for name, values in rules.domain.items()}
     results = zip(rules.rules, rules.results, strict=True)
     return next((kept.of(first) for rule, kept in results if rule.reason == ARCHITECTURE), None)
@@ -363,7 +364,7 @@ def variants(configs: Iterable[Config], problem: Problem, device: Device) -> lis
     rule on the stages forbids that, in the stages too."""
     legal: dict[Config, None] = {}
     for config in configs:
-        rules = FamilyRules.of(config.family, problem, device)
+        rules = rules_of(config.family, problem, device)
         legal |= dict.fromkeys(_variants_of(config, rules))
     return [*legal]
 

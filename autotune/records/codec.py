@@ -16,7 +16,7 @@ beyond the boost clock, or a library that emulates fp32 on tensor cores. And no 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
@@ -64,9 +64,6 @@ from autotune.records.record import (
 from autotune.roofline import least_hot_seconds
 
 SCHEMA = 2
-
-UNSEALED = 1
-"""The schema before checksums; it is still read."""
 
 
 @dataclass(frozen=True)
@@ -153,23 +150,18 @@ class _RecordFields:
     evidence: Text
     entries: tuple[_FamilyEntryFields, ...]
     provenance: Provenance
+    problem: Problem
     baseline: Measurement | None = None
-    problem: Problem | None = None
     family: Name | None = None
     order: Text | None = None
 
     def record(self) -> Record:
-        device, evidence = (
-            Device.from_json(self.device),
-            one_of("evidence", self.evidence, BEST_FIRST),
-        )
-        shared = device, evidence, _entries(self.entries)
-        if self.problem is None:
-            raise ValueError("problem is missing")
-        made = self.baseline, self.provenance, self.problem
-        if self.family is not None:
-            return FamilyRecord(*shared, *made, self.family, self.order)
-        return Record(*shared, *made)
+        device = Device.from_json(self.device)
+        evidence = one_of("evidence", self.evidence, BEST_FIRST)
+        run = _entries(self.entries), self.baseline, self.provenance
+        if self.family is None:
+            return Record(device, evidence, *run, self.problem)
+        return FamilyRecord(device, evidence, *run, self.problem, self.family, self.order)
 
 
 @dataclass(frozen=True)
@@ -180,11 +172,10 @@ class _KernelRecordFields:
     evidence: Text
     entries: tuple[_KernelEntryFields, ...]
     provenance: Provenance
+    kernel: _CallFields
     baseline: Measurement | None = None
-    kernel: _CallFields | None = None
 
     def record(self) -> KernelRecord:
-        assert self.kernel is not None  # as `loads` has looked
         call = KernelCall(self.kernel.name, self.kernel.arguments, self.kernel.constants)
         pairs = zip(_entries(self.entries), self.entries, strict=True)
         return KernelRecord(
@@ -228,12 +219,11 @@ def loads(text: bytes) -> TuningRecord:
     """The record in the text of a file or in a line.
 
     Raises:
-        ValueError: if the text is not a whole record, the checksum is wrong, the schema is neither
-            2 nor 1, which has no checksum, or a field is missing, of another type or impossible.
+        ValueError: if the text is not a whole record, is of another schema, or its checksum is
+            wrong, or a field is missing, of another type or impossible.
     """
-    fields = require_schema(parse(text), "record", UNSEALED, SCHEMA)
-    if fields["schema"] == SCHEMA:
-        checksum.check(fields, text)
+    fields = require_schema(parse(text), "record", SCHEMA)
+    checksum.check(fields, text)
     kind: type[_RecordFields | _KernelRecordFields] = (
         _RecordFields if fields.get("kernel") is None else _KernelRecordFields
     )
@@ -350,7 +340,12 @@ def check_plausible(record: TuningRecord) -> None:
         if config in configs[:place]:
             raise ValueError(f"entries[{place}]: {config} is also entry {configs.index(config)}")
     hot_us, cold_us = _least(record)
-    for name, measured in _measurements(record):
+    measurements = {
+        f"entries[{place}]": each.measurement for place, each in enumerate(record.entries)
+    }
+    if record.baseline is not None:
+        measurements["baseline"] = record.baseline
+    for name, measured in measurements.items():
         for figure, time_us, least_us in (
             ("time_us", measured.time_us, hot_us),
             ("cold_us", measured.cold_us, cold_us),
@@ -365,23 +360,12 @@ def check_plausible(record: TuningRecord) -> None:
             raise ValueError(f"{name}: error is {error:.3g}, beyond the tolerance {tolerance:.3g}")
 
 
-def _measurements(record: TuningRecord) -> Iterator[tuple[str, Measurement]]:
-    for place, entry in enumerate(record.entries):
-        yield f"entries[{place}]", entry.measurement
-    if record.baseline is not None:
-        yield "baseline", record.baseline
-
-
 def _least(record: TuningRecord) -> tuple[float, float]:
     """The least hot and cold microseconds; those of a user kernel are of any launch."""
     if not isinstance(record, Record):
         return LEAST_US, LEAST_US
-    hot = least_hot_seconds(record.problem, record.device)
-    cold = max(hot, _input_seconds(record.problem, record.device))
-    return max(LEAST_US, ROOFLINE_SHARE * 1e6 * hot), max(LEAST_US, ROOFLINE_SHARE * 1e6 * cold)
-
-
-def _input_seconds(problem: Problem, device: Device) -> float:
-    """The seconds in which memory delivers what a problem reads."""
+    problem, device = record.problem, record.device
+    hot = least_hot_seconds(problem, device)
     written = problem.output_bytes * problem.batch * problem.strides[2]
-    return (problem.bytes - written) / device.memory_bandwidth
+    cold = max(hot, (problem.bytes - written) / device.memory_bandwidth)
+    return max(LEAST_US, ROOFLINE_SHARE * 1e6 * hot), max(LEAST_US, ROOFLINE_SHARE * 1e6 * cold)

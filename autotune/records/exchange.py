@@ -181,18 +181,6 @@ def _items(file: BinaryIO) -> Iterator[TuningRecord | Range]:
         yield codec.loads(start)
 
 
-def check_folder(root: Path, store: Store) -> None:
-    """Checks that a path is another cache directory.
-
-    Raises:
-        UsageError: if it is not a directory, or that of the store itself.
-    """
-    if not root.is_dir():
-        raise UsageError(f"{root} is not a directory; give a cache directory, or import a file")
-    if store.root.exists() and root.samefile(store.root):
-        raise UsageError(f"{root} is the cache itself; give another directory")
-
-
 def absorb(
     store: Store, contents: Iterable[TuningRecord | Range], today: Origin, *, kernels: bool = False
 ) -> list[ImportResult]:

@@ -31,7 +31,7 @@ from autotune.families.source_text import hash_of, joined
 from autotune.files import limits
 from autotune.measure.recording import Origin
 from autotune.model.legality import Legality, is_legal
-from autotune.records import Entry, KernelRecord, Record, Store, TuningRecord, ranges
+from autotune.records import Entry, Record, Store, TuningRecord, ranges
 from autotune.records.merging import HasOrigin, changes, sources_of, stale, winners_of
 from autotune.records.ranges import Range
 from autotune.records.record import BEST_FIRST
@@ -82,11 +82,6 @@ class Item:
     content: TuningRecord | Range | None = None
 
 
-def listed(root: Path) -> list[Item]:
-    """Every file of the cache below `root`, by path; only records and ranges are read."""
-    return [*scan(root)]
-
-
 def scan(root: Path, *, thorough: bool = False) -> Iterator[Item]:
     """The files of the cache below `root`, one after the other: the contents of a large cache take
     gigabytes together.
@@ -101,7 +96,7 @@ def scan(root: Path, *, thorough: bool = False) -> Iterator[Item]:
 
 def records(root: Path) -> list[TuningRecord]:
     """The records of the cache below `root`, by device and title; a broken file costs a warning."""
-    items = listed(root)
+    items = [*scan(root)]
     for item in items:
         if item.fault is not None:
             warn_once(f"{item.path}: skipped: {item.fault}")
@@ -136,8 +131,8 @@ def verification(
         record = item.content
         if not isinstance(record, TuningRecord) or slug not in (None, record.device.slug):
             continue
-        if (why := change(record, today)) is not None:
-            changed.append(ChangedRecord(record, why, stale_change(record, today) is not None))
+        if (why := changes(record, today)) is not None:
+            changed.append(ChangedRecord(record, why, stale(record, today) is not None))
     return count, broken, sorted(changed, key=lambda row: order(row.record))
 
 
@@ -147,27 +142,9 @@ def renewed(
     """The changed records after stamping: a stamped one counts only if its driver differs."""
     new = {pair.old: pair.new for pair in stamped}
     kept = [row for row in records if row.record not in new]
-    pairs = [(record, change(record, today)) for record in new.values()]
+    pairs = [(record, changes(record, today)) for record in new.values()]
     kept += [ChangedRecord(record, why, stale=False) for record, why in pairs if why is not None]
     return sorted(kept, key=lambda row: order(row.record))
-
-
-def change(record: TuningRecord, today: Origin) -> str | None:
-    """The change since a record was measured; None if there is none (see `merging.changes`).
-
-    The sources of user kernels are unknown here, so they are not compared.
-    """
-    return changes(record, _known(record, today))
-
-
-def stale_change(record: TuningRecord, today: Origin) -> str | None:
-    """The `change` of a stale record; None for a record that is not stale (see `merging.stale`)."""
-    return stale(record, _known(record, today))
-
-
-def _known(record: TuningRecord, today: Origin) -> Origin:
-    """The part of `today` that a record is compared with."""
-    return replace(today, source="") if isinstance(record, KernelRecord) else today
 
 
 def order(record: TuningRecord) -> tuple[object, ...]:

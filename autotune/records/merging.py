@@ -20,13 +20,15 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable
 from dataclasses import astuple, replace
-from typing import Protocol, TypeVar
+from typing import TypeVar
 
 from autotune.families import cublaslt
 from autotune.families.config import Config
 from autotune.families.source_text import DIGITS, hash_of, joined, narrowed
 from autotune.measure.measurement import Measurement
 from autotune.measure.objective import OBJECTIVES
+from autotune.measure.recording import Origin
+from autotune.records.kernel_record import KernelRecord
 from autotune.records.record import Entry, Provenance, TuningRecord
 
 KEPT = 10
@@ -36,17 +38,8 @@ SECONDS = len("2026-11-21T12:00:00")
 R = TypeVar("R", bound=TuningRecord)
 
 
-class HasOrigin(Protocol):
-    """Driver, compiler and kernel sources: of a `Provenance`, or of what this machine has now."""
-
-    @property
-    def driver(self) -> str: ...
-
-    @property
-    def compiler(self) -> str: ...
-
-    @property
-    def source(self) -> str: ...
+HasOrigin = Provenance | Origin
+"""Driver, compiler and kernel sources: of a record, or of what this machine has now."""
 
 
 def sources_of(record: TuningRecord) -> dict[str, str]:
@@ -70,7 +63,8 @@ def changes(record: TuningRecord, today: HasOrigin) -> str | None:
 
     Only the kernel sources of its winners count: hot, cold and by energy. None if nothing changed,
     and for records that were not measured here: a recording does not age, and predictions cost
-    nothing. A field that is empty in `today` or in the record is not compared.
+    nothing. A field that is empty in `today` or in the record is not compared, nor are the sources
+    of user kernels, which are unknown here.
     """
     if record.evidence != "measured":
         return None
@@ -104,6 +98,8 @@ def winners_of(record: TuningRecord) -> list[Entry]:
 def _changed_sources(record: TuningRecord, today: HasOrigin) -> list[str]:
     """The changes of the kernel sources of the winners' families, such as `kernel sources 0ld, now
     5e1f`; with the family's name if there are several."""
+    if isinstance(record, KernelRecord):
+        return []
     made, changed = record.provenance.source, list[str]()
     # A single hash has changed for all its families or for none.
     winners = winners_of(record) if ":" in made else [record.best]

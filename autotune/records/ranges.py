@@ -11,7 +11,6 @@ A range holds no configuration: its points are problems with records of their ow
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -172,16 +171,11 @@ def save(root: Path, tuned: Range) -> None:
         files.write(path, (json.dumps(sealed, indent=2, allow_nan=False) + "\n").encode())
 
 
-def load(root: Path, device: Device) -> tuple[Range, ...]:
-    """The ranges of the device that look-ups take, by file name: not the batch-invariant ones. A
+def load(root: Path, device: Device, *, invariant: bool = False) -> tuple[Range, ...]:
+    """The ranges of the device that look-ups take, or the batch-invariant ones, by file name. A
     broken file is skipped with a warning."""
-    return tuple(span for span in _all(root, device) if span.order is None)
-
-
-def load_invariant(root: Path, device: Device) -> tuple[Range, ...]:
-    """The batch-invariant ranges of the device, by file name; a broken file is skipped with a
-    warning."""
-    return tuple(span for span in _all(root, device) if span.order is not None)
+    tuned = filter(None, map(_read, paths_of(root / FOLDER, device)))
+    return tuple(span for span in tuned if (span.order is not None) == invariant)
 
 
 def path_of(root: Path, tuned: Range) -> Path:
@@ -234,11 +228,6 @@ def loads(text: bytes) -> Range:
         objective_named(written.objective),
         written.order,
     )
-
-
-def _all(root: Path, device: Device) -> Iterator[Range]:
-    tuned = map(_read, paths_of(root / FOLDER, device))
-    return (span for span in tuned if span is not None)
 
 
 def _read(path: Path) -> Range | None:

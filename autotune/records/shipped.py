@@ -76,12 +76,13 @@ def decoded(
             warn_once(f"{path}: skipped: cannot be read: {error.strerror}")
             continue
         try:
-            for reader in file.readers():
+            for reader in () if file.fault else file.readers:
                 if any(map(serves, reader.devices)):
                     yield decode(path, reader)
         except ValueError as error:
             file.fault = str(error)
-            warn_once(f"{path}: skipped: {error}")
+        if file.fault:
+            warn_once(f"{path}: skipped: {file.fault}")
 
 
 def bundles() -> Iterator[Path]:
@@ -99,32 +100,22 @@ def _folders() -> Iterator[Path]:
 
 
 class _File:
-    """The bundles of a file, whose headers were read, or why the file is skipped."""
+    """The bundles of a file, whose headers were read, and why the file is skipped, if it is."""
 
     def __init__(self, path: Path) -> None:
-        self._readers: list[BundleReader] = []
+        self.readers: list[BundleReader] = []
         self.fault = ""
         try:
             parts = [*chunks(io.BytesIO(files.read(path, limits.BUNDLE)))]
             most = limits.BUNDLE_TEXT // len(parts)
-            self._readers = [BundleReader(part, most) for part in parts]
+            self.readers = [BundleReader(part, most) for part in parts]
         except OSError as error:
             advice = f"; {IMPORT_IT}" if error.errno == errno.EFBIG else ""
             self.fault = f"cannot be read: {error.strerror}{advice}"
         except ValueError as error:
             self.fault = str(error)
-        if (count := sum(map(len, self._readers))) > limits.BUNDLE_RECORDS:
+        if (count := sum(map(len, self.readers))) > limits.BUNDLE_RECORDS:
             self.fault = f"it has {count} records, over {limits.BUNDLE_RECORDS}; {IMPORT_IT}"
-
-    def readers(self) -> list[BundleReader]:
-        """The bundles.
-
-        Raises:
-            ValueError: if the file is broken or has too many records.
-        """
-        if self.fault:
-            raise ValueError(self.fault)
-        return self._readers
 
 
 @lru_cache(maxsize=64)

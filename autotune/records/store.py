@@ -168,13 +168,8 @@ class Store:
             files.delete(path)
         return aside
 
-    def paths(self) -> Iterator[Path]:
-        """The files of all records, readable or not."""
-        for folder in KINDS:
-            yield from sorted((self.root / folder).glob("*/*.json"))
-
     def read(self, path: Path) -> TuningRecord | None:
-        """The record in one of `paths`, None if the file is gone.
+        """The record in one of the store's files, None if the file is gone.
 
         Raises:
             ValueError: if the file is broken, or holds a record that belongs in another file.
@@ -356,8 +351,7 @@ class Records:
 
     def load(self, device: Device, problem: Problem) -> Record | None:
         """The record of the problem; None if there is none."""
-        own = self.store.load(device, problem)
-        return first_of_best(chain((own,), self._elsewhere(device, problem)))
+        return first_of_best(self._each(device, problem))
 
     def records(self, device: Device) -> list[Record]:
         """A record of every recorded problem on the device's model, by problem."""
@@ -365,18 +359,18 @@ class Records:
         return first_of_each_problem(*layers, shipped.records(device))
 
     def ranges(self, device: Device) -> tuple[Range, ...]:
-        """The tuned ranges of the device's model: measured before replayed before predicted, and
-        the store's first."""
-        return _by_evidence((*ranges.load(self.store.root, device), *shipped.ranges(device)))
+        """The tuned ranges of the device's model, the store's first."""
+        return *ranges.load(self.store.root, device), *shipped.ranges(device)
 
     def invariant_ranges(self, device: Device) -> tuple[Range, ...]:
         """The batch-invariant ranges of the device: measured before replayed before predicted."""
-        return _by_evidence(ranges.load_invariant(self.store.root, device))
+        tuned = ranges.load(self.store.root, device, invariant=True)
+        return tuple(sorted(tuned, key=lambda span: BEST_FIRST.index(span.evidence)))
 
-    def _elsewhere(self, device: Device, problem: Problem) -> Iterator[Record | None]:
-        """The problem's records under the device's other names, then the shipped one."""
-        for namesake in self.namesakes(device):
-            yield self.store.load(namesake, problem)
+    def _each(self, device: Device, problem: Problem) -> Iterator[Record | None]:
+        """The problem's records under the device's name and its others, then the shipped one."""
+        for name in chain((device,), self.namesakes(device)):
+            yield self.store.load(name, problem)
         yield shipped.record(device, problem)
 
     def namesakes(self, device: Device) -> Iterator[Device]:
@@ -393,10 +387,6 @@ class Records:
                 read = (_device_in(folder / name) for name in names)
                 if (device := next(filter(None, read), None)) is not None:
                     yield device
-
-
-def _by_evidence(tuned: Iterable[Range]) -> tuple[Range, ...]:
-    return tuple(sorted(tuned, key=lambda span: BEST_FIRST.index(span.evidence)))
 
 
 @lru_cache(maxsize=256)

@@ -21,7 +21,7 @@ from autotune.lookup.neighbours import accuracy_filter
 from autotune.measure.measurement import TIE, tied
 from autotune.measure.objective import HOT, Objective
 from autotune.model import cost, space
-from autotune.model.legality import FamilyRules
+from autotune.model.legality import FamilyRules, rules_of
 from autotune.model.space import SAMPLE
 from autotune.occupancy import Occupancy
 from autotune.problem import Problem
@@ -123,7 +123,7 @@ def explain(config: Config, answer: Answer) -> Explanation:
     measured_us = entry.measurement.time_us if entry else None
     if config.family == cublaslt.NAME:
         return Explanation(config, f"its blocks are {OWN}", (), None, measured_us)
-    rules = FamilyRules.of(config.family, answer.problem, answer.device)
+    rules = rules_of(config.family, answer.problem, answer.device)
     fault = rules.domain_fault(config)
     if fault is not None:
         return Explanation(config, str(fault), (), None, None)

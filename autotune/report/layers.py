@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
 from rich.console import Group, RenderableType
@@ -98,16 +98,16 @@ class Report:
     @property
     def replaced(self) -> tuple[str, ...]:
         """Names of the layers that tuned kernels serve."""
-        return tuple(self._names(True))
+        return self._names(True)
 
     @property
     def kept(self) -> tuple[str, ...]:
         """Names of the unchanged layers."""
-        return tuple(self._names(False))
+        return self._names(False)
 
-    def _names(self, replaced: bool) -> Iterator[str]:
+    def _names(self, replaced: bool) -> tuple[str, ...]:
         names = (name for row in self.rows if row.replaced == replaced for name in row.layer.names)
-        return iter(dict.fromkeys(names))
+        return tuple(dict.fromkeys(names))
 
 
 @dataclass(frozen=True)
@@ -137,10 +137,6 @@ class LayerRecords:
                     return answer
         return None
 
-    def row_counts(self, layer: Layer) -> tuple[int, ...]:
-        """The M that are recorded for such layers, ascending."""
-        return tuple(sorted({p.m for p in self.problems if p in layer.problems(p.m)}))
-
 
 def compare_layer(
     layer: Layer, row_counts: Iterable[int] | None, records: LayerRecords, min_gain: float
@@ -153,8 +149,9 @@ def compare_layer(
         records: measured records.
         min_gain: least gain over cuBLAS, 0.05 = 5 %.
     """
-    counts = records.row_counts(layer) if row_counts is None else tuple(row_counts)
-    rows = [_row(layer, m, records.answer(layer, m), min_gain) for m in counts]
+    if row_counts is None:
+        row_counts = sorted({p.m for p in records.problems if p in layer.problems(p.m)})
+    rows = [_row(layer, m, records.answer(layer, m), min_gain) for m in row_counts]
     if not rows:
         return (Row(layer, why=UNKNOWN),)
     gains = any(row.why is None for row in rows)

@@ -15,7 +15,7 @@ from autotune.measure.objective import COLD, HOT
 from autotune.measure.recording import Origin
 from autotune.problem import Problem
 from autotune.records import TuningRecord
-from autotune.records.inventory import change, stale_change
+from autotune.records.merging import changes, stale
 from autotune.records.ranges import Range
 from autotune.report import age, cell, gain, over_vendor, seconds_since, tables, us_of
 from autotune.report.tables import FittedTable
@@ -102,8 +102,8 @@ def _row(record: TuningRecord, today: Origin, now: datetime) -> RecordRow:
         age_s=seconds_since(record.provenance.date, now),
         interrupted=record.provenance.interrupted,
         quick=record.provenance.quick,
-        changed=change(record, today),
-        stale=stale_change(record, today),
+        changed=changes(record, today),
+        stale=stale(record, today),
     )
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from functools import partial
 from time import monotonic
@@ -19,13 +19,10 @@ from autotune.measure.objective import HOT, Objective
 from autotune.problem import Problem
 from autotune.records import TuningRecord
 from autotune.report import joules, us, us_of, vendor
-from autotune.tuning.trials import Observer, Progress, Trial
+from autotune.tuning.trials import Progress, Trial
 
 SILENCE_S = 15.0
 """Longest time between plain lines: without a better kernel, a line shows that the run is alive."""
-
-Observed = Callable[[Problem, float], Observer]
-"""Returns the observer of a search from its problem and its budget in seconds."""
 
 
 @dataclass(frozen=True)
@@ -270,55 +267,29 @@ class LiveProgress(Shown):
 
 
 @contextmanager
-def _bar(console: Console, *, plain: bool) -> Iterator[TerminalBar | None]:
-    if plain or not console.is_terminal:
-        yield None
-    else:
-        bar = TerminalBar(console)
-        with bar.display:
-            yield bar
-
-
-@contextmanager
 def observing(
-    problem: Problem | None,
-    limits: Limits,
-    console: Console,
-    *,
-    plain: bool,
-    objective: Objective = HOT,
-) -> Iterator[Shown]:
-    """The observer for a console: a bar on a terminal, else or if `plain` lines.
+    console: Console, *, plain: bool, objective: Objective = HOT, count: int | None = None
+) -> Iterator[Callable[[Problem | None, Limits], Shown]]:
+    """A function to the observer of each search from its problem, None for a user kernel.
 
-    `problem` is None for a user kernel.
+    Args:
+        console: where a bar shows the searches on a terminal, and lines elsewhere.
+        plain: whether to print lines on a terminal too.
+        objective: of all the searches.
+        count: problems at most, if the searches are of several, which are named then.
     """
-    with _bar(console, plain=plain) as bar:
-        if bar is None:
-            yield PlainProgress(problem, limits, console, objective)
-        else:
-            yield LiveProgress(problem, limits, bar, objective)
+    bar = None if plain or not console.is_terminal else TerminalBar(console)
+    seen = set[Problem | None]()
 
+    def observed(problem: Problem | None, limits: Limits) -> Shown:
+        seen.add(problem)
+        if bar is not None:
+            title = f"{len(seen)}/{count} {problem}: " if count else ""
+            return LiveProgress(problem, limits, bar, objective, title)
+        if count:
+            line = f"tuning {problem} for {limits.budget_s:.1f} s"
+            console.print(line, highlight=False, soft_wrap=True)
+        return PlainProgress(problem, limits, console, objective)
 
-@contextmanager
-def observing_all(
-    count: int, console: Console, *, plain: bool, objective: Objective
-) -> Iterator[Observed]:
-    """The observers of up to `count` searches, one after the other: a bar on a terminal, else or if
-    `plain` lines."""
-    seen = set[Problem]()
-
-    def lines(problem: Problem, seconds: float) -> Observer:
-        console.print(f"tuning {problem} for {seconds:.1f} s", highlight=False, soft_wrap=True)
-        return PlainProgress(problem, Limits(None, seconds), console, objective)
-
-    with _bar(console, plain=plain) as bar:
-        if bar is None:
-            yield lines
-            return
-
-        def live(problem: Problem, seconds: float) -> Observer:
-            seen.add(problem)
-            title = f"{len(seen)}/{count} {problem}: "
-            return LiveProgress(problem, Limits(None, seconds), bar, objective, title)
-
-        yield live
+    with bar.display if bar else nullcontext():
+        yield observed

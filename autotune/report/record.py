@@ -262,26 +262,18 @@ def _runners_up(best: Config, record: TuningRecord) -> FittedTable:
     table.add("differs in", kind="prose", worth=-0.5)
     followers = [entry for entry in record.entries if entry.config != best]
     for entry in followers[:RUNNERS_UP]:
-        time_us = entry.measurement.time_us
+        time_us, needed = entry.measurement.time_us, entry.resources
+        resources = str(needed.registers), str(needed.shared), f"{entry.occupancy:.0%}"
         speed = (
             [f"{record.problem.speed(time_us) / 1e12:.2f}"] if isinstance(record, Record) else []
         )
         table.add_row(
             ("tied " if entry.config in ties else "") + us(time_us),
             *speed,
-            *(_NO_RESOURCES if entry.library else _resources_cells(entry)),
+            *(("", "", "") if entry.library else resources),
             OneLine(difference(entry.config, best)),
         )
     return table
-
-
-_NO_RESOURCES = ("", "", "")
-
-
-def _resources_cells(entry: Entry) -> tuple[str, str, str]:
-    """Registers, shared memory and occupancy."""
-    resources = entry.resources
-    return str(resources.registers), str(resources.shared), f"{entry.occupancy:.0%}"
 
 
 def _occupancy_facts(entry: Entry) -> Facts:

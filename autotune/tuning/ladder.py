@@ -35,21 +35,6 @@ TUNED = {"f32": ("simt",), "bf16": ("wgmma", "mma")}
 """The families of the tuned kernel of each precision; the first that the device runs."""
 VENDOR = "cuBLAS"
 
-COUNTERS = {
-    "time_ns": "gpu__time_duration.sum",
-    "instructions": "smsp__inst_executed.sum",
-    "issued": "smsp__issue_active.avg.per_cycle_active",
-    "warps": "smsp__warps_active.avg.per_cycle_active",
-    "load_requests": "l1tex__t_requests_pipe_lsu_mem_global_op_ld.sum",
-    "load_sectors": "l1tex__t_sectors_pipe_lsu_mem_global_op_ld.sum",
-    "shared_cycles": "l1tex__data_pipe_lsu_wavefronts_mem_shared.sum",
-    "bank_conflicts": "l1tex__data_bank_conflicts_pipe_lsu_mem_shared.sum",
-    "l2_bytes": "l1tex__m_xbar2l1tex_read_bytes.sum",
-    "dram_bytes": "dram__bytes.sum",
-}
-"""The counters of a rung, with their names in Nsight Compute: times in nanoseconds; instructions
-issued a cycle by a scheduler, and its resident warps; sectors of 32 bytes; cycles of the path to
-shared memory, and those lost to bank conflicts; bytes from L2 to the SMs, and of device memory."""
 STALLS = {
     "long_scoreboard": "global memory",
     "lg_throttle": "the queue of loads from global memory",
@@ -251,8 +236,8 @@ def load(name: str, n: int, root: Path = recording.ROOT) -> Ladder:
 
 
 Counted = Mapping[int, Mapping[str, float]]
-"""The counters of each rung, by its number: those of `COUNTERS`, and for each of `STALLS` the warps
-that wait for it at each instruction issued."""
+"""The counters of each rung, by its number: those that `scripts/measure/ladder.py` asks for, and
+for each of `STALLS` the warps that wait for it at each instruction issued."""
 COUNTED_ON, COUNTED_SIDE = "h100", 4096
 """The device on which counters are recorded, and the side of the matrices."""
 

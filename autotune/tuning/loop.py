@@ -33,7 +33,7 @@ from autotune.tuning.proposals import Proposals, Race, open_log
 from autotune.tuning.search.axes import axes_of
 from autotune.tuning.search.proposer import START, Proposer
 from autotune.tuning.trials import Leaderboard, Observer, Progress, Quarantine, Silent, Trial
-from autotune.tuning.tunable import RANKED, Tunable
+from autotune.tuning.tunable import RANKED, SearchResult, Tunable
 from autotune.version import __version__
 
 __all__ = ["Search", "tune"]
@@ -367,7 +367,9 @@ class Run(Generic[R]):
             (outcome,) = _metered(runner, [candidate], [outcome])
         if not isinstance(outcome, Failure):
             self._budget.note(candidate.config, monotonic() - began)
-        elif outcome.stage == "timeout" and self._over_time():
+        elif (
+            outcome.stage == "timeout" and self._budget.punctual and monotonic() >= self._budget.end
+        ):
             return None
         trial = self._trial(candidate, outcome)
         self._write(trial)
@@ -437,13 +439,9 @@ class Run(Generic[R]):
             interrupted=not self._over,
             quick=self._options.quick,
         )
-        return self._tunable.record(
-            device=runner.device,
-            evidence=runner.evidence,
-            entries=[entry for trial in board.leaders if (entry := trial.entry)],
-            baseline=board.baseline,
-            provenance=provenance,
-        )
+        entries = tuple(entry for trial in board.leaders if (entry := trial.entry))
+        made = SearchResult(runner.device, runner.evidence, entries, board.baseline, provenance)
+        return self._tunable.record(made)
 
     # Time.
 
@@ -455,9 +453,6 @@ class Run(Generic[R]):
     def _time_left(self) -> bool:
         """Whether there is time for another trial."""
         return monotonic() < self._budget.search_end
-
-    def _over_time(self) -> bool:
-        return self._budget.punctual and monotonic() >= self._budget.end
 
     def _affordable(self, leaders: Sequence[Trial]) -> Sequence[Trial]:
         """The leaders that the last round has time for; without any, their times stand."""

@@ -88,16 +88,13 @@ def retime(
     """
     settings.refuse_frozen("cannot measure records again")
     for record in records:
-        yield _retimed(record, opened, store, compile, top)
-
-
-def _retimed(record: Record, opened: Opened, store: Store, compile: Compile, top: int) -> Retimed:
-    try:
-        with opened(record.problem) as target:
-            _require_same_model(record, target.runner)
-            return _Round(record, target.runner, target.origin, store, compile).retimed(top)
-    except (RunnerError, ProblemError) as error:  # such as too little memory for this problem
-        return Retimed(record, None, trouble=str(error))
+        try:
+            with opened(record.problem) as target:
+                _require_same_model(record, target.runner)
+                again = _Round(record, target.runner, target.origin, store, compile).retimed(top)
+        except (RunnerError, ProblemError) as error:  # such as too little memory for this problem
+            again = Retimed(record, None, trouble=str(error))
+        yield again
 
 
 class _Round:
@@ -275,7 +272,7 @@ def references(
 
 def check(
     bundle_us: dict[Problem, float],
-    opened: Callable[[Problem], AbstractContextManager[Target]],
+    opened: Opened,
     chosen: Callable[[Problem], Answer],
     compile: Compile,
     objective: Objective,

@@ -363,15 +363,7 @@ class TrialLog:
             return
         if self._lines.torn:
             data = b"\n" + data
-        size, written = os.fstat(file.fileno()).st_size, 0
-        try:
-            while written < len(data):
-                written += os.write(file.fileno(), data[written:])
-        except OSError:
-            with suppress(OSError):
-                os.ftruncate(file.fileno(), size)
-            raise
-        self._lines.skip(size + written)
+        self._lines.skip(files.append(file, data, sync=False))
 
     def _catch_up(self, file: BinaryIO) -> None:
         """Reads the lines that other processes have appended."""

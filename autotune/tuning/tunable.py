@@ -11,7 +11,7 @@ from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from hashlib import sha256
-from typing import ClassVar, Generic, TypeVar
+from typing import ClassVar, Generic, NamedTuple, TypeVar
 
 from autotune import settings
 from autotune.device import Device
@@ -73,6 +73,16 @@ class Candidates:
         for config in self.configs if missing else ():
             missing.pop(config, None)
         return replace(self, unranked=(*self.unranked, *missing)) if missing else self
+
+
+class SearchResult(NamedTuple):
+    """The result of a run, as the first fields of a `TuningRecord`."""
+
+    device: Device
+    evidence: Evidence
+    entries: tuple[Entry, ...]
+    baseline: Measurement | None
+    provenance: Provenance
 
 
 class Tunable(ABC, Generic[R_co]):
@@ -157,15 +167,7 @@ class Tunable(ABC, Generic[R_co]):
         return True
 
     @abstractmethod
-    def record(
-        self,
-        *,
-        device: Device,
-        evidence: Evidence,
-        entries: Sequence[Entry],
-        baseline: Measurement | None,
-        provenance: Provenance,
-    ) -> R_co:
+    def record(self, result: SearchResult) -> R_co:
         """The record of a run."""
 
 
@@ -286,18 +288,11 @@ class GemmTunable(Tunable[Record]):
         accurate = {*AccuracyFilter(self.problem, limit).accurate_places(configs)}
         return [place for place in range(len(configs)) if place not in accurate]
 
-    def record(
-        self,
-        *,
-        device: Device,
-        evidence: Evidence,
-        entries: Sequence[Entry],
-        baseline: Measurement | None,
-        provenance: Provenance,
-    ) -> Record:
+    def record(self, result: SearchResult) -> Record:
         """The record of the problem, or of the family if one was asked for."""
-        shared = device, evidence, tuple(entries), baseline, provenance, self.problem
-        return Record(*shared) if self.family == AUTO else FamilyRecord(*shared, self.family)
+        if self.family == AUTO:
+            return Record(*result, self.problem)
+        return FamilyRecord(*result, self.problem, self.family)
 
     def legal(self, runner: Runner, family: str) -> space.Space:
         """The legal configurations of a family, or those that the runner has recorded."""

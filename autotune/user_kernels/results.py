@@ -165,7 +165,7 @@ def compare(actual: NDArray[Any], expected: ExpectedArray) -> Comparison:
             continue  # most candidates agree to the last bit
         errors, allowed, bad = _errors(flat[part], desired[part], expected)
         wrong += int(bad.sum())
-        error = max(error, float(errors.max()), key=_nan_last)
+        error = float(np.maximum(error, errors.max()))  # NaN if either is
         ratios = np.where(bad, np.inf, errors / np.where(allowed > 0, allowed, 1.0))
         if ratios.max() > worst:
             at, worst = start + int(ratios.argmax()), float(ratios.max())
@@ -181,11 +181,6 @@ def _compare_fields(actual: NDArray[Any], expected: ExpectedArray) -> Comparison
         parts.append(replace(part, member=f".{name}{part.member}"))
     worst = max(parts, key=lambda part: (part.wrong > 0, part.share))
     return replace(worst, wrong=min(sum(part.wrong for part in parts), actual.size))
-
-
-def _nan_last(error: float) -> float:
-    """The key that sorts NaN behind all numbers."""
-    return math.inf if math.isnan(error) else error
 
 
 def _errors(

@@ -22,11 +22,11 @@ from autotune.errors import AutotuneError, UsageError
 from autotune.families.config import Config, Value
 from autotune.families.plan import Argument, LaunchPlan
 from autotune.files import limits
-from autotune.measure.measurement import Energy, Evidence, Failure, Measurement, Stage
+from autotune.measure.measurement import Energy, Failure, Stage
 from autotune.measure.runner import Candidate, Runner
 from autotune.model.legality import Rejection
 from autotune.problem.call import KernelCall
-from autotune.records import Entry, KernelRecord, Provenance
+from autotune.records import Entry, KernelRecord
 from autotune.records.kernel_record import (
     NOT_VERIFIED,
     Geometry,
@@ -36,7 +36,7 @@ from autotune.records.kernel_record import (
 )
 from autotune.tuning.pipeline import Compile, prepare
 from autotune.tuning.trials import Trial
-from autotune.tuning.tunable import Candidates, Tunable
+from autotune.tuning.tunable import Candidates, SearchResult, Tunable
 from autotune.user_kernels.arguments import launch_arguments
 from autotune.user_kernels.definition import UserKernel
 from autotune.user_kernels.expressions import Expression
@@ -333,18 +333,10 @@ class KernelTunable(Tunable[KernelRecord]):
         """All stages but "verify": the reference or the tolerance may have changed since."""
         return stage != "verify"
 
-    def record(
-        self,
-        *,
-        device: Device,
-        evidence: Evidence,
-        entries: Sequence[Entry],
-        baseline: Measurement | None,
-        provenance: Provenance,
-    ) -> KernelRecord:
+    def record(self, result: SearchResult) -> KernelRecord:
         """The record of the call."""
-        launchable = tuple(map(self._entry, entries))
-        made = device, evidence, launchable, baseline, provenance
+        device, evidence, entries, baseline, provenance = result
+        made = device, evidence, tuple(map(self._entry, entries)), baseline, provenance
         return KernelRecord(*made, self.call, self.verified)
 
     def _entry(self, entry: Entry) -> KernelEntry:

@@ -39,10 +39,25 @@ from autotune.measure.runner import Candidate
 from autotune.measure.session import open_session
 from autotune.model import space
 from autotune.problem import Problem
-from autotune.tuning.ladder import COUNTERS, STALLS, problems
+from autotune.tuning.ladder import STALLS, problems
 from autotune.tuning.pipeline import resources_of
 
 SIDE = 4096
+COUNTERS = {
+    "time_ns": "gpu__time_duration.sum",
+    "instructions": "smsp__inst_executed.sum",
+    "issued": "smsp__issue_active.avg.per_cycle_active",
+    "warps": "smsp__warps_active.avg.per_cycle_active",
+    "load_requests": "l1tex__t_requests_pipe_lsu_mem_global_op_ld.sum",
+    "load_sectors": "l1tex__t_sectors_pipe_lsu_mem_global_op_ld.sum",
+    "shared_cycles": "l1tex__data_pipe_lsu_wavefronts_mem_shared.sum",
+    "bank_conflicts": "l1tex__data_bank_conflicts_pipe_lsu_mem_shared.sum",
+    "l2_bytes": "l1tex__m_xbar2l1tex_read_bytes.sum",
+    "dram_bytes": "dram__bytes.sum",
+}
+"""The counters of a rung, with their names in Nsight Compute: times in nanoseconds; instructions
+issued a cycle by a scheduler, and its resident warps; sectors of 32 bytes; cycles of the path to
+shared memory, and those lost to bank conflicts; bytes from L2 to the SMs, and of device memory."""
 STALLED = "smsp__average_warps_issue_stalled_{}_per_issue_active.ratio"
 
 

@@ -67,19 +67,9 @@ def axis(title: str, *, log: bool = False) -> dict[str, Any]:
     return {"title": {"text": text(title), "standoff": 8}, **numbers, **scale}
 
 
-def colour_bar(title: str, tick_format: str = "") -> dict[str, Any]:
-    """The scale of a colour; its title runs along it, to leave the picture its width."""
-    return {"title": {"text": title, "side": "right"}, "tickformat": tick_format, "thickness": 12}
-
-
 def text(words: object) -> str:
     """Text that plotly.js shows as it is: it reads a few HTML tags and entities."""
     return html.escape(str(words), quote=False)
-
-
-def texts(words: Sequence[object]) -> list[str]:
-    """`text` of each."""
-    return [text(word) for word in words]
 
 
 def config_text(config: str) -> str:

@@ -9,7 +9,7 @@ from statistics import geometric_mean
 from autotune.measure import targets
 from autotune.problem.precision import PRECISIONS
 from autotune.records import Record, TuningRecord
-from autotune.records.inventory import change, stale_change
+from autotune.records.merging import changes, stale
 from autotune.report import local, precision, vendor
 from autotune.report.pages import page
 from autotune.report.pages.page import Section, count, ratio
@@ -123,7 +123,7 @@ def overview_of(selection: Selection) -> Overview:
     today = targets.here()
     return Overview(
         tuple(
-            record_row(record, stale=stale_change(record, today), changed=change(record, today))
+            record_row(record, stale=stale(record, today), changed=changes(record, today))
             for record in selection.records
         )
     )

@@ -15,7 +15,6 @@ from autotune.report.pages.figures import (
     figure,
     scatter,
     text,
-    texts,
 )
 from autotune.report.pages.page import Section, paragraph, percent, plot
 from autotune.report.trials import Subject
@@ -118,7 +117,7 @@ def cost_figure(costs: Sequence[ParameterCost]) -> Figure:
         {
             "type": "category",
             "categoryorder": "array",
-            "categoryarray": texts([cost.name for cost in shown]),
+            "categoryarray": [text(cost.name) for cost in shown],
         },
     )
     result["layout"]["height"] = 110 + 34 * len(shown)

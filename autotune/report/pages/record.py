@@ -11,8 +11,8 @@ from autotune.measure import targets
 from autotune.measure.measurement import Evidence
 from autotune.measure.objective import COLD, HOT, Objective
 from autotune.records import Entry, KernelRecord, Record, Store, TuningRecord
-from autotune.records.inventory import change, stale_change
 from autotune.records.kernel_record import NOT_VERIFIED
+from autotune.records.merging import changes, stale
 from autotune.report import local, over_vendor, us_of, vendor
 from autotune.report.explanation import why_it_won
 from autotune.report.pages import page
@@ -291,8 +291,8 @@ def analysis_of(selection: Selection, store: Store) -> Analysis:
     """The analysis of a single record, beside what this machine measures with."""
     (record,), today = selection.records, targets.here()
     subject = subject_of(record, store.root)
-    stale, changed = stale_change(record, today), change(record, today)
-    return analysed(subject, headline(subject, stale=stale, changed=changed))
+    top = headline(subject, stale=stale(record, today), changed=changes(record, today))
+    return analysed(subject, top)
 
 
 def analysed(subject: Subject, headline: Headline) -> Analysis:

@@ -21,7 +21,6 @@ from autotune.report.pages.figures import (
     WINNER,
     Figure,
     axis,
-    colour_bar,
     config_text,
     figure,
     scatter,
@@ -211,7 +210,11 @@ def _trials(points: Sequence[RooflinePoint]) -> dict[str, Any]:
             "cmax": max((point.occupancy or 0 for point in points), default=1) or 1,
             "line": {"width": 0.5, "color": COLOURS[5]},
             "showscale": True,
-            "colorbar": colour_bar("occupancy", ".0%"),
+            "colorbar": {  # its title runs along it, to leave the picture its width
+                "title": {"text": "occupancy", "side": "right"},
+                "tickformat": ".0%",
+                "thickness": 12,
+            },
         },
     )
 

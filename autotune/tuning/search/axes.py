@@ -79,10 +79,6 @@ class Axis:
         code = int(self.codes[index])
         return code if self._ordered else self.values[code]
 
-    def code(self, param: Value | None) -> int:
-        """The code of a draw."""
-        return int(param or 0) if self._ordered else self.values.index(param)
-
     def distances(self, param: Value | None) -> npt.NDArray[np.float32]:
         """Squared distance of each configuration from a draw.
 
@@ -174,17 +170,8 @@ class SearchSpace:
         return params
 
     def index(self, params: Mapping[str, Value | None]) -> int:
-        """The configuration that has these parameters; at once if `params` has given them out."""
-        key = tuple(params[axis.name] for axis in self.axes)
-        if key not in self._indices:
-            self._indices[key] = self._search(params)
-        return self._indices[key]
-
-    def _search(self, params: Mapping[str, Value | None]) -> int:
-        indices = np.arange(self.count)
-        for axis in self.axes:
-            indices = indices[axis.codes[indices] == axis.code(params[axis.name])]
-        return int(indices[0])
+        """The configuration whose parameters `params` has given out; the only one without axes."""
+        return self._indices[tuple(params[axis.name] for axis in self.axes)] if self.axes else 0
 
     @cached_property
     def matrix(self) -> npt.NDArray[np.float64]:

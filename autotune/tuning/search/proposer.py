@@ -10,7 +10,7 @@ import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from operator import attrgetter
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -35,20 +35,6 @@ START, SURE = 8, 8
 APART = 64
 
 
-class Engine(Protocol):
-    """Proposes configurations from what the study's finished trials say.
-
-    Attributes:
-        beside: the share of proposals that are neighbours of the best instead.
-    """
-
-    beside: float
-
-    def propose(self, left: Mask, study: Study, trial: FrozenTrial) -> int | None:
-        """The index of a configuration among `left`; None if the engine has no opinion yet."""
-        ...
-
-
 class FeasibleSampler(BaseSampler):
     """Chooses among the configurations of a space that no trial of the study has.
 
@@ -63,7 +49,8 @@ class FeasibleSampler(BaseSampler):
         history: trials so far.
         guesses: indices of configurations, the best first.
         sure: number of guesses that are always tried.
-        engine: None draws evenly.
+        engine: proposes configurations from what the study's finished trials say, but a share
+            `beside` of them; None draws evenly.
         random: generator of every draw.
     """
 
@@ -74,7 +61,7 @@ class FeasibleSampler(BaseSampler):
         *,
         guesses: Sequence[int],
         sure: int,
-        engine: Engine | None,
+        engine: Projection | Surrogate | None,
         random: np.random.Generator,
     ) -> None:
         self._space, self._history = space, history
@@ -236,7 +223,14 @@ class Proposer:
         self._surrogate: Surrogate | None = None
         if sampler == "gp":
             self._surrogate = Surrogate(configs, self._space, self._history, describe, random)
-        inner = _tpe(int(seeds.generate_state(1)[0])) if sampler == "tpe" else None
+        inner = None
+        if sampler == "tpe":
+            inner = TPESampler(
+                n_startup_trials=TPE_START,
+                multivariate=True,
+                constant_liar=True,
+                seed=int(seeds.generate_state(1)[0]),
+            )
         self._study = study_of("search", sampler=self._feasible(sampler, inner, guesses, random))
         # Running trials by configuration: those asked for here, and those of other processes.
         self._asked: dict[Config, optuna.Trial] = {}
@@ -380,7 +374,3 @@ def study_of(
         )
     finally:
         optuna.logging.set_verbosity(verbosity)
-
-
-def _tpe(seed: int) -> BaseSampler:
-    return TPESampler(n_startup_trials=TPE_START, multivariate=True, constant_liar=True, seed=seed)

@@ -25,7 +25,7 @@ from optuna.samplers import PartialFixedSampler, RandomSampler
 from optuna.storages import BaseStorage
 from optuna.trial import FrozenTrial, TrialState
 
-from autotune import files
+from autotune import files, settings
 from autotune.errors import AutotuneError, CacheError, MissingError, UsageError
 from autotune.families.config import Config
 from autotune.files.decoding import convert
@@ -67,9 +67,7 @@ def connected(url: str) -> BaseStorage:
         if not url.startswith(SQLITE):
             return optuna.storages.RDBStorage(url)
         # Processes that create its tables at once break the file.
-        with files.locked_folder(
-            Path(url.removeprefix(SQLITE).partition("?")[0]).absolute().parent
-        ):
+        with files.locked(settings.cache_dir()):
             waits = {"connect_args": {"timeout": SQLITE_S}}
             return optuna.storages.RDBStorage(url, engine_kwargs=waits)
     except ImportError as error:
@@ -162,9 +160,8 @@ class SharedLog(TrialLog):
         self._running: dict[Config, optuna.Trial] = {}
         self._rivals: dict[tuple[int, Config], tuple[Owner, float]] = {}
         self._read: set[int] = set()  # numbers of trials that do not change any more
-        self._silent: set[int] = (
-            set()
-        )  # numbers of trials whose process never named a configuration
+        # Numbers of trials whose process never named a configuration.
+        self._silent: set[int] = set()
         with self._reaching():
             self._shared = study_of(name, connected(url))
         super().__init__(path, study)

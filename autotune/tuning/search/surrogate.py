@@ -118,14 +118,12 @@ class DescribedSpace:
         configs = [self._configs[index] for index in indices]
         resources = self._history.resources
         described = self._features(configs, [resources.get(int(index)) for index in indices])
-        columns = described.features
-        if described.predicted is not None:
-            # A configuration that cannot run counts as the slowest that can.
-            logs = np.log(described.predicted)
-            worst = logs[np.isfinite(logs)].max(initial=self.expected.max())
-            logs = np.where(np.isfinite(logs), logs, worst)
-            columns = np.column_stack([columns, logs])
-            self.expected[indices] = logs
+        # A configuration that cannot run counts as the slowest that can.
+        logs = np.log(described.predicted)
+        worst = logs[np.isfinite(logs)].max(initial=self.expected.max())
+        logs = np.where(np.isfinite(logs), logs, worst)
+        columns = np.column_stack([described.features, logs])
+        self.expected[indices] = logs
         self.least = min(self.least, self.expected[indices].min())
         if self._scale is None:
             deviation = columns.std(0)

@@ -24,9 +24,9 @@ from autotune.measure.targets import TargetOpener
 from autotune.model.legality import Legality, order_of
 from autotune.problem.arguments import Span
 from autotune.records import FamilyRecord, Record, Records, Store
-from autotune.records.ranges import Range, load, load_invariant
+from autotune.records.ranges import Range, load
 from autotune.tuning.options import Search
-from autotune.tuning.tunable import GemmTunable, QuickTunable
+from autotune.tuning.tunable import GemmTunable, QuickTunable, SearchResult
 
 H100 = find("h100")
 
@@ -68,14 +68,8 @@ class FakePlace:
             if time_us
         ]
         plain = record(*entries, problem=problem, device=H100, evidence="predicted")
-        made = tunable.record(
-            device=H100,
-            evidence="predicted",
-            entries=plain.entries,
-            baseline=None,
-            provenance=plain.provenance,
-        )
-        saved = place.store.save(made)
+        result = SearchResult(H100, "predicted", plain.entries, None, plain.provenance)
+        saved = place.store.save(tunable.record(result))
         assert isinstance(saved, Record)
         return saved
 
@@ -95,7 +89,7 @@ def tune() -> Range:
 def test_range_and_its_records_keep_the_order(tmp_path: Path) -> None:
     tuned = tune()
     assert (tuned.order, tuned.dimension, tuned.low, tuned.high) == (ORDER, "m", 1, 64)
-    assert load_invariant(tmp_path, H100) == (tuned,)
+    assert load(tmp_path, H100, invariant=True) == (tuned,)
     assert load(tmp_path, H100) == ()
     for point in tuned.points:
         own = Store(tmp_path).ordered(H100, point, ORDER)

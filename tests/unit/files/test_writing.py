@@ -19,13 +19,12 @@ from autotune.files import (
     append,
     append_line,
     copy_aside,
-    cut_torn_line,
     opened,
     write,
     write_whole,
     writing,
 )
-from autotune.files.writing import BLOCK
+from autotune.files.writing import BLOCK, cut_torn_line
 
 
 @pytest.mark.parametrize("durable", [True, False])
@@ -172,7 +171,7 @@ def test_torn_line_of_any_length_is_cut(tmp_path: Path, before: bytes, length: i
 
 
 def test_lines_are_appended_all_or_none(tmp_path: Path) -> None:
-    (tmp_path / "file").write_bytes(b"line\ntorn")
+    (tmp_path / "file").write_bytes(b"line\n")
     with opened(tmp_path / "file", append=True) as file:
         with small_files(20), pytest.raises(OSError, match="File too large"):
             append(file, b"next line\n" * 2, sync=True)
@@ -385,25 +384,6 @@ def test_lock_is_of_the_file_that_has_the_name(
     with files.locked_file(path) as file:
         assert file.read() == (b"" if change is Path.unlink else b"new")
         assert os.path.samestat(os.fstat(file.fileno()), path.stat())
-
-
-def test_locked_folder_has_no_new_file(tmp_path: Path) -> None:
-    with files.locked_folder(tmp_path):
-        with pytest.raises(TimeoutError), files.locked_folder(tmp_path):
-            pass
-        assert not [*tmp_path.iterdir()]
-
-
-@pytest.mark.parametrize("code", [errno.EBADF, errno.ENOLCK])
-def test_folder_that_cannot_be_locked_is_used_without(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, code: int
-) -> None:
-    _without_locks(monkeypatch, code)
-    entered = []
-    for folder in (tmp_path, tmp_path / "none"):
-        with files.locked_folder(folder):
-            entered.append(folder)
-    assert entered == [tmp_path, tmp_path / "none"]
 
 
 @pytest.mark.parametrize("code", sorted(writing.LOCKLESS))

@@ -19,7 +19,8 @@ from autotune.cuda import cache
 from autotune.families.config import Config
 from autotune.lookup import lookup
 from autotune.lookup.answer import Answer
-from autotune.lookup.lookup import FOLDER, finder
+from autotune.lookup.digest import FOLDER
+from autotune.lookup.lookup import finder
 from autotune.lookup.nearest import nearest
 from autotune.measure.objective import HOT
 from autotune.model import space

@@ -24,8 +24,8 @@ from autotune.model.legality import (
     Rejection,
     Values,
     is_legal,
-    kept_rules,
     order_of,
+    rules_of,
 )
 from autotune.model.space import Adaptation, variants
 from autotune.problem import COMPUTES, Problem
@@ -148,7 +148,7 @@ def test_order_of_parameters_does_not_matter() -> None:
 
 def test_family_has_to_serve_the_precision() -> None:
     with pytest.raises(ConfigError, match="does not compute f32"):
-        FamilyRules.of("wgmma", replace(PROBLEM, compute="f32"), H200)
+        rules_of("wgmma", replace(PROBLEM, compute="f32"), H200)
 
 
 def test_unknown_family_is_not_legal() -> None:
@@ -157,7 +157,7 @@ def test_unknown_family_is_not_legal() -> None:
 
 @pytest.mark.parametrize("family", ["mma", "wgmma"])
 def test_changed_values_break_the_same_rule(family: str) -> None:
-    rules = FamilyRules.of(family, PROBLEM, H200)
+    rules = rules_of(family, PROBLEM, H200)
     rechecked, checked = [], []
     for config in members(family)[::4]:
         values = config.values
@@ -188,7 +188,7 @@ def test_configuration_without_an_order_has_none_of_any_name() -> None:
     problem, naive = Problem(64, 64, 64), Config.parse("naive:mapping=coalesced,block=16")
     assert is_legal(naive, problem, H100)
     assert order_of(naive, problem) is None
-    rejection = FamilyRules.of("naive", problem, H100, "None").rejection(naive)
+    rejection = rules_of("naive", problem, H100, "None").rejection(naive)
     assert rejection == Rejection(ORDER, "an order that depends on M, not None")
 
 
@@ -219,7 +219,7 @@ def thinned(domain: Domain, legal: Sequence[Config], random: Random) -> Domain:
 def _forgetful() -> Iterator[None]:
     """Forgets rules that are bound to thinned domains."""
     yield
-    kept_rules.cache_clear()
+    rules_of.cache_clear()
 
 
 @pytest.mark.usefixtures("_forgetful")
@@ -234,12 +234,12 @@ def test_all_answers_agree_on_every_combination(seed: int, monkeypatch: pytest.M
         domain = thinned(registry.find(family).domain(problem, device), whole, random)
         with monkeypatch.context() as patch:
             patch.setattr(Family, "domain", lambda *_, domain=domain: domain)
-            kept_rules.cache_clear()
+            rules_of.cache_clear()
             check_every_combination(family, problem, device, random)
 
 
 def check_every_combination(family: str, problem: Problem, device: Device, random: Random) -> None:
-    rules = FamilyRules.of(family, problem, device)
+    rules = rules_of(family, problem, device)
     kind, names = registry.find(family), [*rules.domain]
     bound = bound_rules(kind, rules.rules, problem, device)
     by_level = sorted(bound, key=lambda row: max(map(names.index, row[0].needs), default=0))

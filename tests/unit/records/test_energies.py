@@ -8,6 +8,7 @@ from dataclasses import replace
 import pytest
 from support.sample_records import entry, record
 
+from autotune.files import checksum
 from autotune.measure.measurement import Energy
 from autotune.measure.objective import ENERGY
 from autotune.records import Entry, Record
@@ -44,9 +45,8 @@ def test_record_without_energies_is_written_as_before() -> None:
 def test_impossible_energy_is_refused(name: str, value: float) -> None:
     fields = json.loads(json.dumps(encode(record(metered(16, 100.0, 2.0)))))
     fields["entries"][0]["measurement"]["energy"][name] = value
-    fields["schema"] = 1  # has no checksum
     with pytest.raises(ValueError, match=rf"entries\[0\]\.measurement\.energy\.{name} is "):
-        loads(json.dumps(fields).encode())
+        loads(checksum.sealed(fields))
 
 
 def test_best_by_energy_is_the_least_with_its_spread() -> None:

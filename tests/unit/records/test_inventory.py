@@ -24,7 +24,7 @@ from autotune.families.plan import Template
 from autotune.measure.recording import Origin
 from autotune.problem import Problem
 from autotune.records import Record, Store, inventory, ranges
-from autotune.records.inventory import ChangedRecord, Item, listed, scan, verification
+from autotune.records.inventory import ChangedRecord, Item, scan, verification
 from autotune.report import cache
 
 
@@ -156,7 +156,7 @@ def test_torn_last_line_is_no_fault(store: Store) -> None:
 def test_listing_reads_no_programs(store: Store) -> None:
     (store.root / "programs").mkdir(parents=True)
     (store.root / "programs" / "abc.program").write_text("broken")
-    assert [item.fault for item in listed(store.root)] == [None]
+    assert [item.fault for item in scan(store.root)] == [None]
 
 
 # Stale records
@@ -192,7 +192,7 @@ def test_programs_of_records_count_as_used(store: Store) -> None:
         program_cache.cached(store.root, key, template, "sm_90", lambda made=program: made)  # type: ignore[misc]
     store.save(old)
     unused = {*compiler.named_keys([Template("tiled.cu", "other")], "sm_90").values()}
-    found = inventory.unused_programs(listed(store.root), [old])
+    found = inventory.unused_programs([*scan(store.root)], [old])
     assert {item.path.stem for item in found} == unused
 
 
@@ -202,7 +202,7 @@ def test_records_are_not_read_for_a_cache_without_programs(store: Store) -> None
         yield
 
     store.save(record())
-    assert inventory.unused_programs(listed(store.root), never()) == []
+    assert inventory.unused_programs([*scan(store.root)], never()) == []
 
 
 @pytest.mark.parametrize(
@@ -244,7 +244,7 @@ def test_recent_temporary_files_are_not_deleted(store: Store) -> None:
     for path in (young, old):
         path.write_text("half")
     os.utime(old, (0, time.time() - 2 * inventory.BUSY_S))
-    assert [item.path for item in inventory.leftovers(listed(store.root))] == [old]
+    assert [item.path for item in inventory.leftovers([*scan(store.root)])] == [old]
 
 
 def test_copies_aside_are_selected_by_reason(store: Store) -> None:
@@ -253,7 +253,7 @@ def test_copies_aside_are_selected_by_reason(store: Store) -> None:
     store.path(H100, SQUARE).write_text("{")
     with logs("kept as"):
         store.save(record())
-    selected = {why: inventory.aside(listed(store.root), why) for why in ("broken", "superseded")}
+    selected = {why: inventory.aside([*scan(store.root)], why) for why in ("broken", "superseded")}
     assert {why: [item.path.suffix for item in items] for why, items in selected.items()} == {
         "broken": [".broken-1"],
         "superseded": [".superseded-1"],
@@ -263,15 +263,15 @@ def test_copies_aside_are_selected_by_reason(store: Store) -> None:
 def test_deleting_counts_the_bytes_and_leaves_the_rest(store: Store) -> None:
     store.save(record(source="0ld"))
     kept = store.save(record())
-    doomed = inventory.aside(listed(store.root), "superseded")
+    doomed = inventory.aside([*scan(store.root)], "superseded")
     size = doomed[0].path.stat().st_size
     assert inventory.delete(doomed) == size
-    assert [item.content for item in listed(store.root)] == [kept]
+    assert [item.content for item in scan(store.root)] == [kept]
 
 
 def test_older_items_are_selected_by_write_time(store: Store) -> None:
     store.save(record())
     store.save(record(problem=SMALL))
     os.utime(store.path(H100, SMALL), (0, time.time() - 86400))
-    items = inventory.older(listed(store.root), 3600)
+    items = inventory.older([*scan(store.root)], 3600)
     assert [item.path for item in items] == [store.path(H100, SMALL)]

@@ -81,7 +81,7 @@ def test_kernel_record_in_a_problems_file_is_skipped(store: Store) -> None:
 @pytest.mark.parametrize(
     ("kernel", "message"),
     [
-        (7, "kernel is 7; it must be an object or null"),
+        (7, "kernel is 7; it must be an object"),
         ({"name": "k"}, r"kernel\.arguments is missing"),
         ({"name": "k", "arguments": "int32=1"}, r"arguments is 'int32=1'; it must be a list"),
         ({"name": "k", "arguments": [1]}, r"kernel\.arguments\[0\] is 1; it must be a text"),

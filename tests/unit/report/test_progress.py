@@ -11,9 +11,9 @@ from support.fake_runner import crash, tiled
 from support.sample_records import entry, record
 
 from autotune.measure.measurement import Measurement
-from autotune.measure.objective import COLD, HOT
+from autotune.measure.objective import COLD
 from autotune.problem import Problem
-from autotune.report.progress import Limits, observing, observing_all
+from autotune.report.progress import Limits, observing
 from autotune.tuning.trials import Observer, Progress, Trial
 
 PROBLEM = Problem(1000, 1000, 1000)
@@ -35,7 +35,8 @@ def shown(
     console = Console(
         file=io.StringIO(), force_terminal=terminal, width=100, color_system=None, _environ={}
     )
-    with observing(PROBLEM, limits, console, plain=plain) as observer:
+    with observing(console, plain=plain) as observed:
+        observer = observed(PROBLEM, limits)
         send_events(observer, *events)
     assert isinstance(console.file, io.StringIO)
     return console.file.getvalue().splitlines()
@@ -61,7 +62,8 @@ def test_objective_cold_shows_cold_times() -> None:
         for width, hot_us, cold_us in ((8, 50.0, 100.0), (16, 60.0, 80.0), (32, 40.0, 90.0))
     ]
     console = Console(file=io.StringIO(), width=100, color_system=None, _environ={})
-    with observing(PROBLEM, NO_LIMITS, console, plain=True, objective=COLD) as observer:
+    with observing(console, plain=True, objective=COLD) as observed:
+        observer = observed(PROBLEM, NO_LIMITS)
         observer.baseline(Measurement(40.0, cold_us=100.0))
         for number, leader in enumerate((0, 1, 1)):
             observer.trial(trials[number], Progress(number + 1, 0, trials[leader], 0.5))
@@ -79,7 +81,8 @@ def test_objective_cold_shows_cold_times() -> None:
 def test_last_line_names_ties() -> None:
     console = Console(file=io.StringIO(), width=100, color_system=None, _environ={})
     recorded = record(*(entry(w, 50 + w / 100) for w in (16, 32, 64)), problem=PROBLEM)
-    with observing(PROBLEM, NO_LIMITS, console, plain=True) as observer:
+    with observing(console, plain=True) as observed:
+        observer = observed(PROBLEM, NO_LIMITS)
         observer.finished(recorded, Progress(3, 0, None, 1.0))
     assert isinstance(console.file, io.StringIO)
     assert ", tied with 1 more after 3 trials" in console.file.getvalue()
@@ -101,7 +104,8 @@ def test_second_line_is_the_vendor_baseline() -> None:
 
 def test_vendor_baseline_of_tf32x3_is_fp32() -> None:
     console = Console(file=io.StringIO(), width=100)
-    with observing(replace(PROBLEM, compute="tf32x3"), NO_LIMITS, console, plain=True) as observer:
+    with observing(console, plain=True) as observed:
+        observer = observed(replace(PROBLEM, compute="tf32x3"), NO_LIMITS)
         send_events(observer)
     assert isinstance(console.file, io.StringIO)
     printed = console.file.getvalue().splitlines()
@@ -129,7 +133,8 @@ def test_long_search_without_success_prints_lines() -> None:
 def test_last_line_compares_with_the_baseline_of_the_last_round() -> None:
     console = Console(file=io.StringIO(), width=200)
     recorded = record(entry(16, 50.0), problem=PROBLEM, baseline_us=100.0)
-    with observing(PROBLEM, NO_LIMITS, console, plain=True) as observer:
+    with observing(console, plain=True) as observed:
+        observer = observed(PROBLEM, NO_LIMITS)
         observer.baseline(Measurement(40.0))
         observer.finished(recorded, Progress(3, 1, timed(50.0), 2.5))
     assert isinstance(console.file, io.StringIO)
@@ -144,7 +149,8 @@ def test_last_line_is_the_recorded_speed() -> None:
 def test_replayed_run_names_no_busy_share() -> None:
     console = Console(file=io.StringIO(), width=100)
     recorded = record(entry(16, 50.0), problem=PROBLEM, evidence="replayed")
-    with observing(PROBLEM, NO_LIMITS, console, plain=True) as observer:
+    with observing(console, plain=True) as observed:
+        observer = observed(PROBLEM, NO_LIMITS)
         observer.finished(recorded, Progress(3, 1, timed(50.0), 2.5))
     assert isinstance(console.file, io.StringIO)
     assert console.file.getvalue() == "recorded 40.00 TFLOP/s after 3 trials in 2.5 s\n"
@@ -157,7 +163,8 @@ def test_plain_prints_lines_on_a_terminal() -> None:
 def test_terminal_shows_a_bar_with_the_best_so_far() -> None:
     best = timed(50.0)
     console = Console(file=io.StringIO(), force_terminal=True, width=100, _environ={})
-    with observing(PROBLEM, NO_LIMITS, console, plain=False) as observer:
+    with observing(console, plain=False) as observed:
+        observer = observed(PROBLEM, NO_LIMITS)
         observer.started(50, {}, Progress(0, 0, None, 0.0))
         observer.baseline(Measurement(40.0))
         observer.trial(best, Progress(25, 2, best, 1.0))
@@ -195,16 +202,17 @@ def test_bar_follows_the_nearest_limit(limits: Limits, share: float) -> None:
 @pytest.mark.parametrize("plain", [False, True])
 def test_failures_are_counted_by_stage(plain: bool) -> None:
     events = (failed(), Progress(1, 1, None, 1.0)), (timed(50.0), Progress(2, 1, None, 1.0))
-    with observing(
-        PROBLEM, NO_LIMITS, Console(file=io.StringIO(), force_terminal=True), plain=plain
-    ) as shown:
+    console = Console(file=io.StringIO(), force_terminal=True)
+    with observing(console, plain=plain) as observed:
+        shown = observed(PROBLEM, NO_LIMITS)
         send_events(shown, *events)
     assert (shown.feasible, shown.rejected, shown.failed) == (50, {"threads": 7}, {"crash": 1})
 
 
 def test_user_kernel_is_shown_in_microseconds() -> None:
     console = Console(file=io.StringIO(), width=100, color_system=None, _environ={})
-    with observing(None, NO_LIMITS, console, plain=True) as observer:
+    with observing(console, plain=True) as observed:
+        observer = observed(None, NO_LIMITS)
         observer.started(50, {}, Progress(0, 0, None, 0.0))
         observer.trial(timed(12.5), Progress(1, 0, timed(12.5), 1.0))
     assert isinstance(console.file, io.StringIO)
@@ -216,9 +224,9 @@ FIRST, SECOND = Problem(64, 64, 64), Problem(128, 128, 128)
 
 def test_bar_names_the_search_at_hand() -> None:
     console = Console(file=io.StringIO(), force_terminal=True, width=100, _environ={})
-    with observing_all(3, console, plain=False, objective=HOT) as observed:
+    with observing(console, plain=False, count=3) as observed:
         for problem in (FIRST, SECOND, FIRST):
-            observed(problem, 20.0).started(10, {}, Progress(4, 1, None, 0.0))
+            observed(problem, Limits(None, 20.0)).started(10, {}, Progress(4, 1, None, 0.0))
     assert isinstance(console.file, io.StringIO)
     assert f"2/3 {FIRST}: 4 trials, best none yet, 1 failed" in console.file.getvalue()
 
@@ -226,9 +234,9 @@ def test_bar_names_the_search_at_hand() -> None:
 @pytest.mark.parametrize("terminal", [False, True])
 def test_bar_on_a_terminal_and_lines_elsewhere(terminal: bool) -> None:
     console = Console(file=io.StringIO(), force_terminal=terminal, width=80)
-    with observing_all(2, console, plain=False, objective=HOT) as observed:
+    with observing(console, plain=False, count=2) as observed:
         for problem in (FIRST, SECOND):
-            observed(problem, 30.0).started(1234, {}, Progress(0, 0, None, 0.0))
+            observed(problem, Limits(None, 30.0)).started(1234, {}, Progress(0, 0, None, 0.0))
     assert isinstance(console.file, io.StringIO)
     text = console.file.getvalue()
     lines = [line for line in text.splitlines() if line.startswith("tuning ")]

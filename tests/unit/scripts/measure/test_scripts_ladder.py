@@ -5,9 +5,9 @@ from __future__ import annotations
 import csv
 from io import StringIO
 
-from ladder import counted, metrics
+from ladder import COUNTERS, counted, metrics
 
-from autotune.tuning.ladder import COUNTERS, STALLS
+from autotune.tuning.ladder import STALLS
 
 CSV = """"ID","Kernel Name","Metric Name","Metric Unit","Metric Value"
 "0","naive(const float *, long long)","gpu__time_duration.sum","nsecond","274,123,456"
