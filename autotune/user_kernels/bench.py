@@ -27,6 +27,7 @@ from autotune.user_kernels.guarded_arrays import (
     PATTERN,
     DeviceComparison,
     GuardedArray,
+    compile_ahead,
     copies_bytes,
     guarded_bytes,
 )
@@ -108,6 +109,8 @@ class KernelRunner(GpuRunner):
 def open_bench(work: Workload, index: int) -> PendingBench:
     """Opens the bench of a worker; its session stays open until the process ends."""
     session = open_session(index)
+    if not work.buffers:  # they follow
+        compile_ahead(work.call, session.device.arch, settings.cache_dir())
     return PendingBench(
         session.device, session.driver, lambda: KernelBench(session.__enter__(), work)
     )
