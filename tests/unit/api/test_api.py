@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 import subprocess
 import sys
 from dataclasses import replace
@@ -285,6 +286,23 @@ def searches(monkeypatch: pytest.MonkeyPatch) -> list[tuple[Problem, str]]:
     return searched
 
 
+@pytest.fixture(scope="module")
+def programs(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The compiled rungs of a ladder, which take seconds."""
+    folder = tmp_path_factory.mktemp("ladder")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("AUTOTUNE_CACHE_DIR", str(folder))
+        patch.setenv("CUDA_VISIBLE_DEVICES", "")
+        api_ladder.ladder(256, device="h100")
+    return folder / "programs"
+
+
+@pytest.fixture
+def compiled_rungs(programs: Path, cache: Path) -> None:
+    shutil.copytree(programs, cache / "programs")
+
+
+@pytest.mark.usefixtures("compiled_rungs")
 def test_ladder_takes_the_recorded_simt_kernel() -> None:
     tiled = entry(16, 1.0)
     winner = replace(tiled, config=Config.of("simt", FASTEST.values | {"bk": 8}))
@@ -294,6 +312,7 @@ def test_ladder_takes_the_recorded_simt_kernel() -> None:
     assert climbed.untuned == ("tuned wgmma",)
 
 
+@pytest.mark.usefixtures("compiled_rungs")
 def test_ladder_tunes_what_is_not_recorded(searches: list[tuple[Problem, str]]) -> None:
     climbed = api_ladder.ladder(256, device="h100", tune=True)
     assert tuned_rows(climbed)["tuned simt"] == str(FASTEST)
@@ -302,12 +321,14 @@ def test_ladder_tunes_what_is_not_recorded(searches: list[tuple[Problem, str]]) 
     assert climbed.untuned == ("tuned wgmma",)  # the search found none of the family
 
 
+@pytest.mark.usefixtures("compiled_rungs")
 def test_predicted_ladder_does_not_tune(searches: list[tuple[Problem, str]]) -> None:
     climbed = api_ladder.ladder(256, device="h100")
     assert climbed.untuned == ("tuned simt", "tuned wgmma")
     assert searches == []
 
 
+@pytest.mark.usefixtures("compiled_rungs")
 def test_ladder_ends_an_interrupted_search(searches: list[tuple[Problem, str]]) -> None:
     cut = record(replace(entry(16, 1.0), config=FASTEST), problem=PROBLEM, device=find("h100"))
     cut = replace(cut, provenance=replace(cut.provenance, interrupted=True))
