@@ -114,7 +114,7 @@ def open_algorithms(session: Session, operands: Operands) -> list[tuple[str, Run
 
 
 def _launches(run: Run) -> bool:
-    """Whether an algorithm of the heuristic launches: cuBLASLt checks some conditions only then."""
+    """Whether an algorithm launches; cuBLASLt checks some conditions only at the launch."""
     try:
         run()
     except RunnerError:

@@ -95,7 +95,7 @@ class BaseBench:
         host_us: float = HOST_US,
     ) -> Measurement:
         """A measurement, with few samples if it is clearly slower than the best."""
-        warm = replace(_warm(ready), host_us=host_us)
+        warm = _warm(ready, host_us)
         return _measurement(self._timer.time(warm, best, objective), ready[1])
 
     def _interleaved(self, entries: Sequence[Ready | Failure]) -> list[Measurement | Failure]:
@@ -176,9 +176,9 @@ def _measurement(samples: Samples, passed: Passed) -> Measurement:
     )
 
 
-def _warm(ready: Ready) -> WarmRun:
+def _warm(ready: Ready, host_us: float = HOST_US) -> WarmRun:
     run, passed = ready
-    return WarmRun(run, passed.time_us)
+    return WarmRun(run, passed.time_us, host_us)
 
 
 def open_bench(problem: Problem, index: int) -> PendingBench:

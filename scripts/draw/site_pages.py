@@ -82,7 +82,7 @@ def ladder_page() -> Iterator[str]:
 
 
 def _made(name: str) -> str:
-    """What a recording was made with."""
+    """The device, date, cuBLAS and toolkit of a recording."""
     path = recording.ROOT / COUNTED_ON / f"{name}-{COUNTED_SIDE}.json"
     made = json.loads(path.read_text("utf-8"))
     library = "" if made["cublas"] == "not used" else f", cuBLAS {made['cublas']}"
@@ -130,7 +130,7 @@ def _section(rung: Rung, time: RungTime) -> Iterator[str]:
 
 
 def _why(rung: Rung) -> Iterator[str]:
-    """The counters of a rung beside those of the rung before."""
+    """A table of a rung's counters and the previous rung's."""
     shown, rows = ladder.compared(rung, counters())
     yield "| | " + " | ".join(row.name for row in shown) + " |"
     yield "|---|" + "--:|" * len(shown)
