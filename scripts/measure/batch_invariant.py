@@ -35,7 +35,7 @@ from typing import Annotated, Any
 
 import typer
 from apart import Apart, Failed, burst_us, median
-from results import geomean, of_this_machine, rows_in, write_table
+from results import geomean, markdown_head, markdown_row, of_this_machine, rows_in, write_table
 from shipped import MODELS
 
 import autotune
@@ -286,8 +286,7 @@ def markdown(rows: Sequence[Row]) -> Iterator[str]:
     """The table of the documents: times over ours, and whether bits depend on the batch."""
     found = summary(rows)
     names = [name for name in TITLES if any(name in kinds for kinds in found.values())]
-    yield f"| time over ours | {' | '.join(TITLES[name] for name in names)} |"
-    yield "|---" * (len(names) + 1) + "|"
+    yield from markdown_head("time over ours", *(TITLES[name] for name in names))
     for compute, kinds in found.items():
         cases = sum(row["checked"] for row in rows if row["compute"] == compute)
         lines = {
@@ -297,8 +296,7 @@ def markdown(rows: Sequence[Row]) -> Iterator[str]:
         lines["other bits"] = [f"{kind['differing']} of {cases}" for kind in kinds.values()]
         for title, texts in lines.items():
             cells = dict(zip(kinds, texts, strict=True))
-            columns = " | ".join(cells.get(name, "") for name in names)
-            yield f"| `{compute}`, {title} | {columns} |"
+            yield markdown_row(f"`{compute}`, {title}", *(cells.get(name, "") for name in names))
 
 
 if __name__ == "__main__":

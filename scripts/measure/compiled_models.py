@@ -46,7 +46,7 @@ from typing import Annotated, Any
 
 import typer
 from apart import Apart, Failed, burst_us, median, on_gpus
-from results import geomean, of_this_machine, rows_in, write_table
+from results import geomean, markdown_head, markdown_row, of_this_machine, rows_in, write_table
 from rich.console import Console
 from zoo import MODELS, built, checksum, hidden_states, reference
 
@@ -483,8 +483,7 @@ def markdown(rows: Sequence[Row]) -> Iterator[str]:
     numbers = sorted({row["rows"] for row in rows})
     heads = [f"{number} rows" for number in numbers]
     others = "over max-autotune", "compile s", "plain", "max-autotune", "error over plain's"
-    yield f"| {' | '.join(('over plain', *heads, *others))} |"
-    yield "|---" * (1 + len(heads) + len(others)) + "|"
+    yield from markdown_head("over plain", *heads, *others)
     for variant in summary(rows):
         models = dict.fromkeys(row["model"] for row in rows)
         groups = {name: [row for row in rows if row["model"] == name] for name in models}
@@ -504,7 +503,7 @@ def markdown(rows: Sequence[Row]) -> Iterator[str]:
                 cell(over and found["compile_s"] / over["compile_share"], "{:.0f}"),
                 f"{found['largest_error_ratio']:.2f}",
             )
-            yield f"| {name}, {variant} | {' | '.join(cells)} |"
+            yield markdown_row(f"{name}, {variant}", *cells)
 
 
 if __name__ == "__main__":

@@ -531,15 +531,16 @@ def rewritten(text: str) -> str:
 
 
 def matched(row: Row) -> bool:
-    """Whether the winner is as fast as cuBLAS, or slower by no more than the larger spread."""
+    """Whether the winner matches or beats cuBLAS, as a difference within the spread is a tie."""
     return bool(row["ours_us"] - row["cublas_us"] <= max(0.0, *row["spread"].values()))
 
 
 def suites_markdown(suites: Sequence[Row]) -> Iterator[str]:
-    """A row a suite; those of 8 bits have the shapes that cuBLAS takes without padding."""
+    """A table with one row for each suite. For 8 bits, the shapes that cuBLAS takes without padding
+    replace the comparison with cuBLASLt."""
     padded = any("padded" in row for suite in suites for row in suite["rows"])
     other = "hot, unpadded shapes" if padded else "hot, over cuBLASLt's best"
-    yield from _head(
+    yield from markdown_head(
         *("precision", "cuBLAS in", "hot", "cold", other, "worst of these"),
         *("shapes we match or beat", "worst shape"),
     )
@@ -547,7 +548,7 @@ def suites_markdown(suites: Sequence[Row]) -> Iterator[str]:
         rows = suite["rows"]
         few = [row for row in rows if not row["padded"]] if padded else rows
         second, worst = _mean_and_worst(few, "ratio" if padded else "ratio_lt")
-        yield _line(
+        yield markdown_row(
             f"`{_precision(rows[0])}`",
             f"`{rows[0]['vendor']}`",
             f"**{suite['geomean']:.2f}**",
@@ -560,13 +561,13 @@ def suites_markdown(suites: Sequence[Row]) -> Iterator[str]:
 
 
 def shapes_markdown(suites: Sequence[Row]) -> Iterator[str]:
-    """A row a shape."""
-    yield from _head(
+    """A table with one row for each shape."""
+    yield from markdown_head(
         *("M x N x K", "autotune, us", "cuBLAS, us", "speed-up", "over cuBLASLt's best", "cold"),
         *("TFLOP/s", "error / cuBLAS's", "tried", "won by"),
     )
     for row in (row for suite in suites for row in suite["rows"]):
-        yield _line(
+        yield markdown_row(
             _spaced(row),
             *(f"{row[name]:.{2 if row[name] < 100 else 1}f}" for name in ("ours_us", "cublas_us")),
             f"**{row['ratio']:.2f}**",
@@ -596,12 +597,14 @@ def _spaced(row: Row) -> str:
     return " x ".join(map(str, row["shape"]))
 
 
-def _head(*names: str) -> Iterator[str]:
-    yield _line(*names)
+def markdown_head(*names: str) -> Iterator[str]:
+    """The two lines above the rows of a Markdown table."""
+    yield markdown_row(*names)
     yield "|" + "---|" * len(names)
 
 
-def _line(*cells: str) -> str:
+def markdown_row(*cells: str) -> str:
+    """A row of a Markdown table."""
     return f"| {' | '.join(cells)} |"
 
 
