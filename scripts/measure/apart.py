@@ -101,6 +101,13 @@ class Apart:
         self.connection.close()
 
 
+def shares(count: int) -> list[list[int]]:
+    """The cores of this process in `count` shares of the same size."""
+    cores = sorted(os.sched_getaffinity(0))
+    each = max(1, len(cores) // count)
+    return [cores[place * each : (place + 1) * each] for place in range(count)]
+
+
 def on_gpus(
     gpus: Sequence[str], items: Iterable[T], run: Callable[[T, str, list[int]], R]
 ) -> Iterator[R]:
@@ -108,11 +115,9 @@ def on_gpus(
 
     A free GPU takes the next item, with its share of the cores.
     """
-    cores = sorted(os.sched_getaffinity(0))
-    each = max(1, len(cores) // len(gpus))
     free: SimpleQueue[tuple[str, list[int]]] = SimpleQueue()
-    for place, gpu in enumerate(gpus):
-        free.put((gpu, cores[place * each : (place + 1) * each]))
+    for gpu_and_cores in zip(gpus, shares(len(gpus)), strict=True):
+        free.put(gpu_and_cores)
 
     def placed(item: T) -> R:
         gpu, own = free.get()

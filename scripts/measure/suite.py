@@ -27,7 +27,7 @@ from __future__ import annotations
 import tempfile
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
-from contextlib import ExitStack
+from contextlib import ExitStack, closing
 from dataclasses import dataclass
 from functools import partial
 from importlib import import_module
@@ -35,10 +35,11 @@ from itertools import product
 from pathlib import Path
 from time import monotonic
 from types import ModuleType
-from typing import Annotated, Any, Protocol, TypeVar, runtime_checkable
+from typing import Annotated, Any, Generic, Protocol, TypeVar, runtime_checkable
 
 import results
 import typer
+from apart import Apart, shares
 from results import TRITON, Finals, Row, Sheet
 from rich.console import Console
 
@@ -197,29 +198,65 @@ def show(kind: str, compute: str, rows: Sequence[Row], layouts: bool) -> None:
         SHOWN.print(results.layout_table(rows))
 
 
+class OnGpu(Generic[T, R]):
+    """Work on one GPU, whose runners stay open from item to item.
+
+    Args:
+        gpu: the device.
+        work: makes a result of an item and the opener of the GPU's target.
+    """
+
+    def __init__(self, gpu: DeviceLike, work: Callable[[T, TargetOpener], R]) -> None:
+        self._opener, self._work = TargetOpener(gpu), work
+
+    def result(self, item: T) -> R:
+        """The result of an item."""
+        return self._work(item, self._opener)
+
+
+def workers(
+    gpus: Sequence[DeviceLike], work: Callable[[T, TargetOpener], R], opened: ExitStack
+) -> list[Callable[[T], R]]:
+    """A function for each GPU, which returns the result of an item.
+
+    Several GPUs have a process each, with its share of the cores: listing the candidates of a shape
+    takes Python up to 1.4 s, which the GPUs would spend waiting for one interpreter.
+    """
+    if len(gpus) == 1:
+        opener = opened.enter_context(TargetOpener(gpus[0]))
+        return [lambda item: work(item, opener)]
+    placed = zip(gpus, shares(len(gpus)), strict=True)
+    processes = [Apart(partial(OnGpu, gpu, work), {}, own) for gpu, own in placed]
+    return [partial(opened.enter_context(closing(each)), "result") for each in processes]
+
+
 def side_by_side(
     items: Iterable[T],
     gpus: Sequence[DeviceLike],
     ends: float,
     work: Callable[[T, TargetOpener], R],
 ) -> Iterator[tuple[T, R]]:
-    """The result of each item, as it comes. A GPU takes the next item as soon as it is free, and
-    its runners stay open. None starts after `ends`, a time of `time.monotonic`."""
+    """The result of each item, as it comes. A GPU takes the next item as soon as it is free. None
+    starts after `ends`, a time of `time.monotonic`.
+
+    Raises:
+        Failed: if a process of several ends, or its work raises an error.
+    """
     with ThreadPoolExecutor(len(gpus)) as pool, ExitStack() as opened:
-        idle = [opened.enter_context(TargetOpener(gpu)) for gpu in gpus]
-        running: dict[Future[R], tuple[T, TargetOpener]] = {}
+        idle = workers(gpus, work, opened)
+        running: dict[Future[R], tuple[T, Callable[[T], R]]] = {}
         waiting, finished = iter(items), list[tuple[T, R]]()
         while True:
             while idle and monotonic() < ends and (item := next(waiting, None)) is not None:
-                opener = idle.pop()
-                running[pool.submit(work, item, opener)] = item, opener
+                worker = idle.pop()
+                running[pool.submit(worker, item)] = item, worker
             yield from finished  # while the GPUs work
             if not running:
                 return
             finished.clear()
             for future in wait(running, return_when=FIRST_COMPLETED).done:
-                item, opener = running.pop(future)
-                idle.append(opener)
+                item, worker = running.pop(future)
+                idle.append(worker)
                 finished.append((item, future.result()))
 
 

@@ -4,17 +4,20 @@ from __future__ import annotations
 
 import json
 import math
+import os
 from collections import Counter
 from collections.abc import Sequence
 from contextlib import nullcontext
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from random import Random
-from threading import Barrier
+from time import monotonic, sleep
 from typing import Any
 
 import pytest
 import record
+import results
 import suite
 import typer
 from support import sample_recording, sample_records
@@ -37,6 +40,7 @@ from autotune.measure.runner import Candidate
 from autotune.measure.targets import Target, TargetOpener
 from autotune.problem import LAYOUTS, Problem
 from autotune.records import bundle
+from autotune.tuning.loop import Search
 from autotune.tuning.trials import Progress, Trial
 
 SHAPE = PROBLEM.shape
@@ -186,16 +190,32 @@ def test_records_of_a_run_can_be_shipped(tmp_path: Path, monkeypatch: pytest.Mon
     assert content.submission.cublas == "13.10.0"
 
 
-def test_gpus_take_items_side_by_side() -> None:
-    together = Barrier(2, timeout=30)
+def met(item: int, opener: TargetOpener, *, folder: Path) -> tuple[object, int, int]:
+    """The device, the process and the square of an item, once the other device has one too."""
+    (folder / str(opener.device)).touch()
+    ends = monotonic() + 30
+    while len([*folder.iterdir()]) < 2:
+        assert monotonic() < ends
+        sleep(0.01)
+    return opener.device, os.getpid(), item * item
 
-    def work(item: int, opener: TargetOpener) -> tuple[object, int]:
-        together.wait()
-        return opener.device, item * item
 
+def test_gpus_take_items_in_processes_of_their_own(tmp_path: Path) -> None:
+    work = partial(met, folder=tmp_path)
     made = dict(suite.side_by_side(range(4), ["h100", "h200"], math.inf, work))
-    assert {item: square for item, (_, square) in made.items()} == {0: 0, 1: 1, 2: 4, 3: 9}
-    assert Counter(device for device, _ in made.values()) == {"h100": 2, "h200": 2}
+    assert {item: square for item, (*_, square) in made.items()} == {0: 0, 1: 1, 2: 4, 3: 9}
+    places = {device: process for device, process, _ in made.values()}
+    assert {*places} == {"h100", "h200"}
+    assert len({*places.values()} - {os.getpid()}) == 2
+
+
+def test_shapes_are_tuned_in_other_processes(tmp_path: Path) -> None:
+    problem, gpus = Problem.parse("4096x4096x4096"), ["replay:h100"] * 2
+    ceilings = {"f32": results.Ceilings(1e12, 1e12)}
+    tuning = suite.SuiteRun(tmp_path, Search(trials=8, jobs=1), ceilings, None)
+    ((_, made),) = suite.side_by_side([problem], gpus, math.inf, tuning.attempt)
+    assert not isinstance(made, str)
+    assert (made[0].problem, made[1]["shape"]) == (problem, [4096, 4096, 4096])
 
 
 def test_failing_shape_leaves_the_others(tmp_path: Path) -> None:
