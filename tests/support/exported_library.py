@@ -24,12 +24,29 @@ from autotune.families.plan import Alignment, Template
 from autotune.lookup.answer import Answer
 from autotune.problem import ELEMENTWISE, Problem
 from autotune.problem.integers import round_up
+from autotune.records import bundle
 from support.paths import ROOT, TESTS
 from support.runtime_case import scaled_plan
 from support.sample_records import H100
 
 RESULTS = ROOT / "docs" / "results" / "h100"
 SUITES = ("suite-f32", "suite-tf32", "suite-tf32x3", "suite-f16", "suite-bf16", "layouts-f32")
+# On a GPU: plain kernels, packed operands, split-K with counters, tensor maps, clusters, batches,
+# epilogues.
+ON_GPU = tuple(
+    map(
+        Problem.parse,
+        (
+            *("512x512x512", "64x4096x4096", "4097x4095x4093", "128x4096x14336", "1x4096x4096"),
+            *("2048x2048x2048:batch=3:bias", "1024x1024x1024:tt"),
+            *("64x64x65536:tf32", "1023x1025x1027:tf32", "4096x4096x64:tf32x3:batch=3:bias_silu"),
+            "512x512x512:tf32x3",
+            *("64x64x65536:f16", "1000x1000x1000:f16", "128x128x128:f16:batch=3:bias:out=f32"),
+            *("4096x4096x4096:bf16", "1x4096x4096:bf16", "37x53x71:bf16"),
+            *("512x14336x4096", "32x32x1000000:bf16"),
+        ),
+    )
+)
 STRICT = ("-Wall", "-Wextra", "-Werror", "-pedantic", "-Wshadow", "-Wconversion")
 C11, CXX17 = ("gcc", "-std=c11"), ("g++", "-std=c++17", "-x", "c++")
 SHARED = -1
@@ -42,22 +59,38 @@ LARGE = 1 << 40
 
 
 def tuned() -> dict[Problem, Config]:
-    """The fastest kernel on an H100 for each problem of the suites that a kernel won.
+    """The fastest kernel on an H100 for each problem of the suites; the shipped record has it where
+    cuBLASLt won.
 
     A third of the problems occur also as a batch with an epilogue.
     """
     configs: dict[Problem, Config] = {}
     for suite in SUITES:
-        rows = json.loads((RESULTS / f"{suite}.json").read_text())["rows"]
-        kernels = [row for row in rows if not row["config"].startswith(f"{cublaslt.NAME}:")]
-        for number, row in enumerate(kernels):
+        for number, row in enumerate(json.loads((RESULTS / f"{suite}.json").read_text())["rows"]):
             m, n, k = row["shape"]
             problem = Problem(m, n, k, row["compute"], row["layout"])
-            config = configs[problem] = Config.parse(row["config"])
+            config = Config.parse(row["config"])
+            if config.family == cublaslt.NAME:
+                config = fastest_kernel(problem)
+            configs[problem] = config
             if number % 3 == 0:
                 epilogue = ELEMENTWISE[1 + number // 3 % (len(ELEMENTWISE) - 1)]
                 configs[replace(problem, batch=3, epilogue=epilogue, output="f32")] = config
     return configs
+
+
+def tuned_for(problem: Problem) -> Config:
+    """The configuration of `tuned` for a problem, whatever its batch and epilogue."""
+    return tuned()[replace(problem, batch=1, epilogue="none", output="same")]
+
+
+def fastest_kernel(problem: Problem) -> Config:
+    """The fastest entry of the shipped record on an H100 that is no algorithm of cuBLASLt."""
+    paths = (ROOT / "autotune" / "data" / "shipped").glob(f"{H100.slug}*.jsonl.xz")
+    bundles = (bundle.loads(path.read_bytes()) for path in paths)
+    (record,) = (each for shipped in bundles for each in shipped.records if each.problem == problem)
+    kernels = [entry for entry in record.entries if entry.config.family != cublaslt.NAME]
+    return min(kernels, key=lambda entry: entry.measurement.time_us).config
 
 
 def fake_build(template: Template, arch: str) -> Program:

@@ -24,6 +24,7 @@ from autotune.errors import AutotuneError, NotFoundError, UsageError
 from autotune.export import FORMATS, ExportedLibrary, gather, write, write_library
 from autotune.export.files import replace_files
 from autotune.export.text import check_name
+from autotune.families import registry
 from autotune.families.config import Config
 from autotune.families.plan import Argument, Launch, LaunchPlan, Resources, Struct, TensorMap
 from autotune.lookup.answer import Answer
@@ -45,6 +46,13 @@ def library() -> ExportedLibrary:
 @pytest.fixture
 def small() -> ExportedLibrary:
     return exported_library.library_of({SMALL: NAIVE})
+
+
+def test_problems_on_a_gpu_cover_split_k_and_copies() -> None:
+    tuned = {problem: exported_library.tuned_for(problem) for problem in exported_library.ON_GPU}
+    plans = [registry.plan(config, problem) for problem, config in tuned.items()]
+    assert sum(plan.counters > 0 for plan in plans) >= 3
+    assert sum(len(plan.launches) > 1 for plan in plans) >= 3
 
 
 def document(library: ExportedLibrary, folder: Path, format: str = "json") -> Any:
