@@ -12,6 +12,8 @@ driver and the compiler. Only the sources of an entry's own family count. Theref
   stores, the better measurement stands: more samples, or as many and a smaller relative spread. The
   final round of a tuning run usually takes more samples than a trial, so it comes first. If only
   the other one has a cold time or an energy, that is kept with it.
+- Of two stores, the baseline is the one that was timed in a round with the best entry: the clocks
+  of two rounds differ.
 
 Measured, replayed and predicted records have separate files and are never merged.
 """
@@ -162,13 +164,24 @@ def reconcile(a: R, b: R, today: HasOrigin | None) -> R:
             entry, rival = rival, entry
         entries[entry.config] = _completed(entry, rival)
     alike = [record for record in (first, second) if record.provenance.driver == run.driver]
-    baselines = [record.baseline for record in alike if record.baseline]
     fault = next((why for of in alike if (why := of.provenance.baseline_fault)), "")
-    baseline = None if fault else max(baselines, key=_quality, default=None)
     if made_from(second, source):
         run = _finished(run, second.provenance)
-    provenance = replace(run, baseline_fault=fault)
-    return _built(first, entries.values(), source, baseline, provenance)
+    merged = _built(first, entries.values(), source, None, replace(run, baseline_fault=fault))
+    return merged if fault else replace(merged, baseline=_beside(merged.best, alike))
+
+
+def _beside(best: Entry, records: Iterable[TuningRecord]) -> Measurement | None:
+    """The baseline of the record that measured the best entry; else the better one."""
+    timed = [record for record in records if record.baseline]
+    measured = best.config, best.measurement.time_us
+    same = [
+        record
+        for record in timed
+        if measured in ((each.config, each.measurement.time_us) for each in record.entries)
+    ]
+    baselines = [record.baseline for record in same or timed if record.baseline]
+    return max(baselines, key=_quality, default=None)
 
 
 def agreed_sources(a: R, b: R, today: HasOrigin | None) -> str:

@@ -107,6 +107,14 @@ def test_better_baseline_stands() -> None:
     assert merged.baseline == many
 
 
+def test_baseline_of_the_winners_round_stands() -> None:
+    winner, other = _made(_timed(16, 90.0)), _made(_timed(8, 95.0))
+    beside, steady = Measurement(99.0, samples=3), Measurement(120.0, samples=25)
+    a, b = replace(winner, baseline=beside), replace(other, baseline=steady)
+    assert reconcile(a, b, TODAY).baseline == beside
+    assert reconcile(winner, b, TODAY).baseline == steady
+
+
 def test_later_provenance_stands() -> None:
     old, new = _made(date="2026-11-21T12:00:00Z"), _made(date="2026-11-22T12:00:00+00:00")
     assert reconcile(new, old, TODAY).provenance == new.provenance
