@@ -113,8 +113,8 @@ def test_speed_that_the_readme_claims_was_measured() -> None:
     assert min(found["geomean"] for found in suites) > 1
     assert "On none is cuBLAS faster by more than the spread of the timings" in README
     assert all(results.matched(row) for found in suites for row in found["rows"])
-    assert "`int8` is more than twice as fast as `torch._int_mm` on an H200" in README
-    assert suite("h200/suite-i8")["geomean"] > 2
+    assert "`int8` is more than twice as fast as `torch._int_mm`" in README
+    assert min(suite(f"{card}/suite-i8")["geomean"] for card in ("h100", "h200")) > 2
 
 
 def test_module_runs_as_the_command() -> None:
