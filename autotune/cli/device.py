@@ -261,7 +261,8 @@ def explore(name: str | None, device: str | None, out: Path, opened: bool) -> No
     it starts with an H100.
     """
     from autotune.measure import devices, targets
-    from autotune.report import pages
+    from autotune.report.pages import page
+    from autotune.report.pages.explore import explorer
 
     if name and device:
         raise UsageError("one device at a time; the page has all of the catalogue")
@@ -272,10 +273,10 @@ def explore(name: str | None, device: str | None, out: Path, opened: bool) -> No
         if text:
             raise
         own = None
-    pages.write_explorer(out, own)
+    page.write(out, explorer(own))
     print(f"{out}: open it in a browser")
     if opened:
-        pages.open_page(out)
+        page.open_page(out)
 
 
 def _devices(texts: Sequence[str]) -> dict[str, SmLimits]:

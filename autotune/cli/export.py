@@ -180,20 +180,24 @@ def report(
     """
     from autotune import settings
     from autotune.records import Store
-    from autotune.report import pages
+    from autotune.report.pages import page
+    from autotune.report.pages.overview import Overview, overview_of
+    from autotune.report.pages.record import Analysis, analysis_of
     from autotune.report.selection import selected
 
     if open_page and json and out is None:
         raise UsageError("--json writes no page to open; give --out")
     store = Store(settings.cache_dir())
     selection = selected(shapes, device, store, family)
-    data = pages.analysed(selection, store)
+    data: Analysis | Overview = (
+        analysis_of(selection, store) if selection.single else overview_of(selection)
+    )
     if out is not None or not json:
         path = out or Path("report.html")
-        pages.write_page(path, data)
+        page.write(path, data.page())
         if not json:
             print(f"{path}: {data.summary}")
         if open_page:
-            pages.open_page(path)
+            page.open_page(path)
     if json:
         show_json(asdict(data))
