@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, replace
+from itertools import product
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -17,6 +18,7 @@ from autotune.cli.options import (
     complete_devices,
     hidden_device_option,
     json_option,
+    path_option,
     refuse,
     show,
     show_json,
@@ -246,12 +248,8 @@ def occupancy(
     shell_complete=complete_devices,
 )
 @hidden_device_option
-@click.option(
-    "--out",
-    type=click.Path(path_type=Path),
-    default=Path("explore.html"),
-    metavar="FILE",
-    help="File to write.  [default: explore.html]",
+@path_option(
+    "--out", "FILE", "File to write.  [default: explore.html]", default=Path("explore.html")
 )
 @click.option("--open", "opened", is_flag=True, help="Open it in the browser.")
 def explore(name: str | None, device: str | None, out: Path, opened: bool) -> None:
@@ -320,14 +318,17 @@ def _show_kernels(
 ) -> None:
     """Shows every combination of the amounts; without threads all block sizes and the best."""
     from autotune.occupancy import best_block_sizes, block_sizes
-    from autotune.report.occupancy import sweep_rows
+    from autotune.report.occupancy import kernel_row
 
     threads = threads or block_sizes(next(iter(devices.values())))
     if (kernels := len(threads) * len(registers) * len(shared)) > MOST:
         raise UsageError(f"{kernels} kernels; at most {MOST}: give fewer amounts or larger steps")
     shown = []
     for device in devices.values():
-        rows = sweep_rows(device, base, threads, registers, shared)
+        rows = [
+            kernel_row(device, replace(base, threads=n, registers=per_thread, shared=amount))
+            for n, per_thread, amount in product(threads, registers, shared)
+        ]
         alone = len(registers) == len(shared) == 1 < len(threads)
         demand = replace(base, registers=registers[0], shared=shared[0])
         shown.append((device, rows, "", best_block_sizes(device, demand) if alone else ()))

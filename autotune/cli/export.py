@@ -21,6 +21,7 @@ from autotune.cli.options import (
     json_option,
     names_kernel,
     objective_option,
+    path_option,
     refuse,
     shape_argument,
     show_json,
@@ -42,13 +43,7 @@ if TYPE_CHECKING:
     required=True,
     shell_complete=complete_named,
 )
-@click.option(
-    "--out",
-    required=True,
-    type=click.Path(path_type=Path),
-    metavar="DIR",
-    help="Folder of the files.",
-)
+@path_option("--out", "DIR", "Folder of the files.", required=True)
 @click.option(
     "--name",
     metavar="WORD",
@@ -156,12 +151,7 @@ def _call(library: KernelLibrary, kernel: ExportedKernel) -> dict[str, str]:
 )
 @device_option
 @family_option("Report searches of this kernel family alone.")
-@click.option(
-    "--out",
-    type=click.Path(path_type=Path),
-    metavar="FILE",
-    help="The page.  [default: report.html]",
-)
+@path_option("--out", "FILE", "The page.  [default: report.html]")
 @click.option("--open", "open_page", is_flag=True, help="Open the page in a browser.")
 @json_option
 def report(

@@ -8,6 +8,7 @@ import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from difflib import get_close_matches
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, TextIO, TypeVar, get_args
 
 import click
@@ -213,6 +214,12 @@ def shape_argument(
         shell_complete=shell_complete,
         **attributes,
     )
+
+
+def path_option(name: str, metavar: str, text: str, **attributes: Any) -> Callable[[Verb], Verb]:
+    """An option for the path of a file or folder."""
+    path = click.Path(path_type=Path)
+    return click.option(name, type=path, metavar=metavar, help=text, **attributes)
 
 
 def family_option(text: str) -> Callable[[Verb], Verb]:

@@ -55,11 +55,6 @@ class Subject:
             for entry in self.record.entries
         )
 
-    @property
-    def device(self) -> Device:
-        """The record's device."""
-        return self.record.device
-
 
 def subject_of(record: TuningRecord, root: Path) -> Subject:
     """A record with the trials of its log in the cache `root`.
