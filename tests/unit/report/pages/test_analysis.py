@@ -23,7 +23,7 @@ from support.sample_subject import (
     user_kernel,
 )
 from support.sample_user_kernels import LEGAL, KernelRunner, tunable
-from support.swept_page import analysis, swept_subject
+from support.swept_page import UNKNOWN, analysis, swept_subject
 
 from autotune.measure.measurement import Measurement
 from autotune.measure.objective import COLD, HOT
@@ -60,7 +60,7 @@ def test_stop_sentence_names_trials_and_the_last() -> None:
 
 
 def test_headline_has_the_record_s_numbers() -> None:
-    top = headline(by_hand(), stale=None)
+    top = headline(by_hand(), UNKNOWN)
     rate = 2 * 256**3 / 10e-6
     assert (top.time_us, top.spread_us, top.cold_us) == (10.0, 0.1, 11.0)
     assert top.tflops == pytest.approx(rate / 1e12)
