@@ -49,7 +49,7 @@ def swept_subject() -> Subject:
         recording.problem,
     )
     rows = tuple(FinishedTrial(trial, None) for trial in trials)
-    return Subject(record, rows, "log", "")
+    return Subject(record, rows, "")
 
 
 def time_of(entry: Entry) -> float:

@@ -207,7 +207,7 @@ class Analysis:
     """The data of a record's report.
 
     Attributes:
-        source: source of the trials.
+        source: source of the trials: a trial `log`; `record` if there are none.
         note: why there are no trials; empty if there are.
         headline: the winner.
         steps: the trials in their order; none if the record stands alone.
@@ -289,7 +289,7 @@ def analysis_of(selection: Selection, store: Store) -> Analysis:
 def analysed(subject: Subject, today: Origin) -> Analysis:
     """The analysis of a record; `today` is what this machine would measure with."""
     return Analysis(
-        source=subject.source,
+        source="log" if subject.trials else "record",
         note=subject.note,
         headline=headline(subject, today),
         steps=search_steps(subject),

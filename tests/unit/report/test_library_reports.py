@@ -77,7 +77,7 @@ def test_explanation_compares_times_alone(time_us: float, why: str) -> None:
 def test_pages_leave_out_what_is_not_known() -> None:
     of = made(2500.0)
     trial = Trial(ALGORITHM, of.best.measurement, OWN_RESOURCES, 0.0, OWN)
-    subject = Subject(of, (FinishedTrial(trial, 1.0),), "log", "")
+    subject = Subject(of, (FinishedTrial(trial, 1.0),), "")
     assert residency(subject) is None
     found = roofline(subject)
     assert found is not None

@@ -72,7 +72,7 @@ def nasty_subject() -> Subject:
         device=replace(H100, name=f"A {NASTY}"),
         provenance=provenance,
     )
-    return Subject(record, (*trials, FinishedTrial(failed, 9.0)), "log", NASTY)
+    return Subject(record, (*trials, FinishedTrial(failed, 9.0)), NASTY)
 
 
 def test_names_with_html_in_them_are_shown_as_they_are(tmp_path: Path) -> None:
