@@ -16,7 +16,7 @@ from autotune.cli.options import (
     VerbArgument,
     VerbCommand,
     complete_devices,
-    hidden_device_option,
+    device_argument,
     json_option,
     path_option,
     refuse,
@@ -50,15 +50,7 @@ def doctor(json: bool) -> None:
 
 
 @click.command("device", cls=VerbCommand)
-@click.argument(
-    "name",
-    cls=VerbArgument,
-    required=False,
-    metavar="[DEVICE]",
-    text="Device, such as gpu or h100; see `autotune help devices`.",
-    shell_complete=complete_devices,
-)
-@hidden_device_option
+@device_argument("Device, such as gpu or h100; see `autotune help devices`.")
 @click.option("--list", "listing", is_flag=True, help="List the devices of the catalogue.")
 @json_option
 def device(name: str | None, device: str | None, listing: bool, json: bool) -> None:
@@ -239,15 +231,7 @@ def occupancy(
 
 
 @click.command("explore", cls=VerbCommand)
-@click.argument(
-    "name",
-    cls=VerbArgument,
-    required=False,
-    metavar="[DEVICE]",
-    text="Device to start with, such as gpu, h100 or sm_86.",
-    shell_complete=complete_devices,
-)
-@hidden_device_option
+@device_argument("Device to start with, such as gpu, h100 or sm_86.")
 @path_option(
     "--out", "FILE", "File to write.  [default: explore.html]", default=Path("explore.html")
 )

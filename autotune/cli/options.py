@@ -292,10 +292,15 @@ batch_invariant_option = click.option(
 
 json_option = click.option("--json", is_flag=True, help="Print JSON.")
 
-hidden_device_option = click.option(
-    "--device", metavar="NAME|FILE", hidden=True, shell_complete=complete_devices
-)
-"""The device of verbs that take it as an argument."""
+
+def device_argument(text: str) -> Callable[[Verb], Verb]:
+    """A positional device, which a hidden `--device` names too, as for the other verbs."""
+    complete: Any = {"shell_complete": complete_devices}
+    option = click.option("--device", metavar="NAME|FILE", hidden=True, **complete)
+    argument = click.argument(
+        "name", cls=VerbArgument, required=False, metavar="[DEVICE]", text=text, **complete
+    )
+    return lambda verb: argument(option(verb))
 
 
 def alternatives(words: Sequence[str]) -> str:

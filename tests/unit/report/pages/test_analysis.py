@@ -232,7 +232,6 @@ def test_trials_of_other_sources_do_not_count(
     subject = subject_of(other, cache)
     assert subject.trials == ()
     assert "no trials of the record's kernel sources" in subject.note
-    assert subject.trials == ()
 
 
 def test_record_without_its_log_stands_for_itself(tmp_path: Path) -> None:
