@@ -7,8 +7,11 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
 from itertools import islice
+from statistics import geometric_mean
 from typing import Any, ClassVar, cast
 from zlib import crc32
+
+import numpy as np
 
 from autotune import files
 from autotune.cuda import compiler
@@ -148,9 +151,7 @@ def choose_order(span: Span, resolved: Device, opener: TargetOpener, options: Se
 
 def probes(span: Span) -> tuple[int, ...]:
     """Sizes of a span to compare orders at, ascending and evenly spread in their logarithm."""
-    ratio = span.high / span.low
-    steps = range(PROBES)
-    return tuple(sorted({round(span.low * ratio ** (step / (PROBES - 1))) for step in steps}))
+    return tuple(sorted({round(size) for size in np.geomspace(span.low, span.high, PROBES)}))
 
 
 def promising_orders(span: Span, device: Device) -> list[OrderForecast]:
@@ -179,15 +180,15 @@ def _forecast(
     """The expected cost of an order; None if it cannot serve a probe within `slowest` times the
     least time of all orders."""
     best: dict[int, tuple[Config, ...]] = {}
-    logs = []
+    factors = []
     for size in least:
         problem = span.at(size)
         ranked = ordered_by_time(problem, device, order)
         if not ranked or not ranked[0][0] < slowest * least[size]:
             return None
         best[size] = tuple(config for _, config in ranked[:RACED_CONFIGS])
-        logs.append(math.log(ranked[0][0] / least[size]))
-    return OrderForecast(order, math.exp(sum(logs) / len(logs)), best)
+        factors.append(ranked[0][0] / least[size])
+    return OrderForecast(order, geometric_mean(factors), best)
 
 
 def _raced(
