@@ -83,57 +83,40 @@ __all__ = [
     "warmup",
 ]
 
-# The module of each name.
+# The names of each module.
 _HOMES = {
-    "Compilation": "user_kernels.source",
-    "Config": "families.config",
-    "Device": "device",
-    "KernelRecord": "records",
-    "Policy": "settings",
-    "Problem": "problem",
-    "Record": "records",
-    "Scratch": "user_kernels.steps",
-    "Search": "tuning.options",
-    "Shapes": "api.shapes",
-    "Texture": "cuda.textures",
-    "Step": "user_kernels.steps",
-    "UntunedWarning": "runtime",
-    "Verification": "user_kernels.results",
-    "__version__": "version",
-    "best": "api.lookups",
-    "best_kernel": "api.kernels",
-    "choose": "api.lookups",
-    "fingerprint": "api.lookups",
-    "interleave": "api.matmul",
-    "kernel": "api.matmul",
-    "kernel_occupancy": "api.kernels",
-    "list_records": "api.lookups",
-    "matmul": "api.matmul",
-    "policy": "api.matmul",
-    "quantize": "api.matmul",
-    "table": "api.lookups",
-    "tune": "api.tune",
-    "tune_kernel": "api.kernels",
-    "warmup": "api.matmul",
+    name: module
+    for module, names in {
+        "api.kernels": ("best_kernel", "kernel_occupancy", "tune_kernel"),
+        "api.lookups": ("best", "choose", "fingerprint", "list_records", "table"),
+        "api.matmul": ("interleave", "kernel", "matmul", "policy", "quantize", "warmup"),
+        "api.shapes": ("Shapes",),
+        "api.tune": ("tune",),
+        "cuda.textures": ("Texture",),
+        "device": ("Device",),
+        "families.config": ("Config",),
+        "problem": ("Problem",),
+        "records": ("KernelRecord", "Record"),
+        "runtime": ("UntunedWarning",),
+        "settings": ("Policy",),
+        "tuning.options": ("Search",),
+        "user_kernels.results": ("Verification",),
+        "user_kernels.source": ("Compilation",),
+        "user_kernels.steps": ("Scratch", "Step"),
+        "version": ("__version__",),
+    }.items()
+    for name in names
 }
 
 # Names that are modules. `torch` is not in `__all__`, as PyTorch may not be installed.
-_MODULES = {
-    "device": "device",
-    "errors": "errors",
-    "export": "export",
-    "occupancy": "occupancy",
-    "records": "records",
-    "roofline": "roofline",
-    "torch": "torch",
-}
+_MODULES = {"device", "errors", "export", "occupancy", "records", "roofline", "torch"}
 
 
 def __getattr__(name: str) -> object:
     from importlib import import_module
 
     if name in _MODULES:
-        return import_module(f"{__name__}.{_MODULES[name]}")
+        return import_module(f"{__name__}.{name}")
     if name not in _HOMES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     # Stored, so that only the first use comes here.

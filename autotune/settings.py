@@ -338,21 +338,20 @@ def _user_cache_dir() -> Path:
     with suppress(OSError):
         directory.mkdir(mode=0o700)
     # Others can write to its parent, and may have made it.
-    if not is_private(directory, denied=0o077):
+    if not _is_private(directory):
         raise unusable(directory, "use", "not a directory of this user alone (mode 0700)")
     warn_once(f"no home is known, so the cache is {directory}; set AUTOTUNE_CACHE_DIR to keep it")
     return directory
 
 
-def is_private(directory: Path, denied: int = stat.S_IWGRP | stat.S_IWOTH) -> bool:
-    """Whether it is a directory of this user, no link, that denies others to write, or what is in
-    `denied`."""
+def _is_private(directory: Path) -> bool:
+    """Whether it is a directory, no link, of this user alone."""
     try:
         status = directory.lstat()
     except OSError:
         return False
     owned = stat.S_ISDIR(status.st_mode) and status.st_uid == os.geteuid()
-    return owned and not status.st_mode & denied
+    return owned and not status.st_mode & 0o077
 
 
 def shipped_dir() -> Path:

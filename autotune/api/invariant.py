@@ -7,8 +7,11 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
 from itertools import islice
+from statistics import geometric_mean
 from typing import Any, ClassVar, cast
 from zlib import crc32
+
+import numpy as np
 
 from autotune import files
 from autotune.cuda import compiler
@@ -135,7 +138,7 @@ def choose_order(span: Span, resolved: Device, opener: TargetOpener, options: Se
     Raises:
         NotFoundError: if no order serves all of them.
     """
-    forecasts = promising_orders(span, resolved, RACED_CONFIGS)[:RACED_ORDERS]
+    forecasts = promising_orders(span, resolved)[:RACED_ORDERS]
     if not forecasts:
         raise NotFoundError(
             f"no order of summation serves every M of {span.low}..{span.high} of {span.problem} "
@@ -148,14 +151,11 @@ def choose_order(span: Span, resolved: Device, opener: TargetOpener, options: Se
 
 def probes(span: Span) -> tuple[int, ...]:
     """Sizes of a span to compare orders at, ascending and evenly spread in their logarithm."""
-    ratio = span.high / span.low
-    steps = range(PROBES)
-    return tuple(sorted({round(span.low * ratio ** (step / (PROBES - 1))) for step in steps}))
+    return tuple(sorted({round(size) for size in np.geomspace(span.low, span.high, PROBES)}))
 
 
-def promising_orders(span: Span, device: Device, configs: int) -> list[OrderForecast]:
-    """The orders that serve every probe, the best predicted first, with `configs` configurations
-    each."""
+def promising_orders(span: Span, device: Device) -> list[OrderForecast]:
+    """The orders that serve every probe, the best predicted first."""
     sizes = probes(span)
     least: dict[int, float] = {}
     leaders: dict[str, None] = {}
@@ -167,8 +167,7 @@ def promising_orders(span: Span, device: Device, configs: int) -> list[OrderFore
         first = dict.fromkeys(str(order) for order in own if order is not None)
         leaders |= dict.fromkeys(islice(first, LEADERS))
     for slowest in (SLOWEST, math.inf):
-        limits = {size: slowest * time_us for size, time_us in least.items()}
-        forecasts = [_forecast(order, span, device, least, limits, configs) for order in leaders]
+        forecasts = [_forecast(order, span, device, least, slowest) for order in leaders]
         serving = [forecast for forecast in forecasts if forecast is not None]
         if serving:
             break
@@ -176,24 +175,20 @@ def promising_orders(span: Span, device: Device, configs: int) -> list[OrderFore
 
 
 def _forecast(
-    order: str,
-    span: Span,
-    device: Device,
-    least: dict[int, float],
-    limits: dict[int, float],
-    configs: int,
+    order: str, span: Span, device: Device, least: dict[int, float], slowest: float
 ) -> OrderForecast | None:
-    """The expected cost of an order; None if it cannot serve a probe within its limit."""
+    """The expected cost of an order; None if it cannot serve a probe within `slowest` times the
+    least time of all orders."""
     best: dict[int, tuple[Config, ...]] = {}
-    logs = []
+    factors = []
     for size in least:
         problem = span.at(size)
         ranked = ordered_by_time(problem, device, order)
-        if not ranked or not ranked[0][0] < limits[size]:
+        if not ranked or not ranked[0][0] < slowest * least[size]:
             return None
-        best[size] = tuple(config for _, config in ranked[:configs])
-        logs.append(math.log(ranked[0][0] / least[size]))
-    return OrderForecast(order, math.exp(sum(logs) / len(logs)), best)
+        best[size] = tuple(config for _, config in ranked[:RACED_CONFIGS])
+        factors.append(ranked[0][0] / least[size])
+    return OrderForecast(order, geometric_mean(factors), best)
 
 
 def _raced(

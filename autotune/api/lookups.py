@@ -158,10 +158,6 @@ def _tuning(record: Record, option: str) -> str:
     return invariant.range_command(record.problem, tuned, option)
 
 
-WIDTH = 120
-"""Columns of the table in Python."""
-
-
 class Table:
     """A record or an answer as a table; `print` shows it as text, a notebook as HTML."""
 
@@ -198,7 +194,7 @@ class RecordList(tuple[TuningRecord, ...]):
 
     @property
     def _table(self) -> Table:
-        return Table(listing.record_table(listing.record_rows(self, targets.here())), WIDTH)
+        return Table(listing.record_table(listing.record_rows(self, targets.here())), tables.WIDE)
 
 
 def list_records(device: DeviceLike | None = None) -> RecordList:

@@ -178,7 +178,7 @@ def swept(record: TuningRecord, store: Store, path: Path) -> tuple[SweepRow, ...
     from autotune.report.trials import subject_of  # imports Optuna
 
     subject = subject_of(record, store.root)
-    if subject.source != "log":
+    if not subject.trials:
         raise AutotuneError(f"{path} is not written: {subject.note}")
     leaders = {entry.config: entry.measurement for entry in record.entries}
     rows = {

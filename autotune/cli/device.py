@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, replace
+from itertools import product
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -15,8 +16,9 @@ from autotune.cli.options import (
     VerbArgument,
     VerbCommand,
     complete_devices,
-    hidden_device_option,
+    device_argument,
     json_option,
+    path_option,
     refuse,
     show,
     show_json,
@@ -48,15 +50,7 @@ def doctor(json: bool) -> None:
 
 
 @click.command("device", cls=VerbCommand)
-@click.argument(
-    "name",
-    cls=VerbArgument,
-    required=False,
-    metavar="[DEVICE]",
-    text="Device, such as gpu or h100; see `autotune help devices`.",
-    shell_complete=complete_devices,
-)
-@hidden_device_option
+@device_argument("Device, such as gpu or h100; see `autotune help devices`.")
 @click.option("--list", "listing", is_flag=True, help="List the devices of the catalogue.")
 @json_option
 def device(name: str | None, device: str | None, listing: bool, json: bool) -> None:
@@ -237,21 +231,9 @@ def occupancy(
 
 
 @click.command("explore", cls=VerbCommand)
-@click.argument(
-    "name",
-    cls=VerbArgument,
-    required=False,
-    metavar="[DEVICE]",
-    text="Device to start with, such as gpu, h100 or sm_86.",
-    shell_complete=complete_devices,
-)
-@hidden_device_option
-@click.option(
-    "--out",
-    type=click.Path(path_type=Path),
-    default=Path("explore.html"),
-    metavar="FILE",
-    help="File to write.  [default: explore.html]",
+@device_argument("Device to start with, such as gpu, h100 or sm_86.")
+@path_option(
+    "--out", "FILE", "File to write.  [default: explore.html]", default=Path("explore.html")
 )
 @click.option("--open", "opened", is_flag=True, help="Open it in the browser.")
 def explore(name: str | None, device: str | None, out: Path, opened: bool) -> None:
@@ -261,7 +243,8 @@ def explore(name: str | None, device: str | None, out: Path, opened: bool) -> No
     it starts with an H100.
     """
     from autotune.measure import devices, targets
-    from autotune.report import pages
+    from autotune.report.pages import page
+    from autotune.report.pages.explore import explorer
 
     if name and device:
         raise UsageError("one device at a time; the page has all of the catalogue")
@@ -272,10 +255,10 @@ def explore(name: str | None, device: str | None, out: Path, opened: bool) -> No
         if text:
             raise
         own = None
-    pages.write_explorer(out, own)
+    page.write(out, explorer(own))
     print(f"{out}: open it in a browser")
     if opened:
-        pages.open_page(out)
+        page.open_page(out)
 
 
 def _devices(texts: Sequence[str]) -> dict[str, SmLimits]:
@@ -319,14 +302,17 @@ def _show_kernels(
 ) -> None:
     """Shows every combination of the amounts; without threads all block sizes and the best."""
     from autotune.occupancy import best_block_sizes, block_sizes
-    from autotune.report.occupancy import sweep_rows
+    from autotune.report.occupancy import kernel_row
 
     threads = threads or block_sizes(next(iter(devices.values())))
     if (kernels := len(threads) * len(registers) * len(shared)) > MOST:
         raise UsageError(f"{kernels} kernels; at most {MOST}: give fewer amounts or larger steps")
     shown = []
     for device in devices.values():
-        rows = sweep_rows(device, base, threads, registers, shared)
+        rows = [
+            kernel_row(device, replace(base, threads=n, registers=per_thread, shared=amount))
+            for n, per_thread, amount in product(threads, registers, shared)
+        ]
         alone = len(registers) == len(shared) == 1 < len(threads)
         demand = replace(base, registers=registers[0], shared=shared[0])
         shown.append((device, rows, "", best_block_sizes(device, demand) if alone else ()))

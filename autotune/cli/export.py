@@ -21,6 +21,7 @@ from autotune.cli.options import (
     json_option,
     names_kernel,
     objective_option,
+    path_option,
     refuse,
     shape_argument,
     show_json,
@@ -42,13 +43,7 @@ if TYPE_CHECKING:
     required=True,
     shell_complete=complete_named,
 )
-@click.option(
-    "--out",
-    required=True,
-    type=click.Path(path_type=Path),
-    metavar="DIR",
-    help="Folder of the files.",
-)
+@path_option("--out", "DIR", "Folder of the files.", required=True)
 @click.option(
     "--name",
     metavar="WORD",
@@ -156,12 +151,7 @@ def _call(library: KernelLibrary, kernel: ExportedKernel) -> dict[str, str]:
 )
 @device_option
 @family_option("Report searches of this kernel family alone.")
-@click.option(
-    "--out",
-    type=click.Path(path_type=Path),
-    metavar="FILE",
-    help="The page.  [default: report.html]",
-)
+@path_option("--out", "FILE", "The page.  [default: report.html]")
 @click.option("--open", "open_page", is_flag=True, help="Open the page in a browser.")
 @json_option
 def report(
@@ -180,20 +170,24 @@ def report(
     """
     from autotune import settings
     from autotune.records import Store
-    from autotune.report import pages
+    from autotune.report.pages import page
+    from autotune.report.pages.overview import Overview, overview_of
+    from autotune.report.pages.record import Analysis, analysis_of
     from autotune.report.selection import selected
 
     if open_page and json and out is None:
         raise UsageError("--json writes no page to open; give --out")
     store = Store(settings.cache_dir())
     selection = selected(shapes, device, store, family)
-    data = pages.analysed(selection, store)
+    data: Analysis | Overview = (
+        analysis_of(selection, store) if selection.single else overview_of(selection)
+    )
     if out is not None or not json:
         path = out or Path("report.html")
-        pages.write_page(path, data)
+        page.write(path, data.page())
         if not json:
             print(f"{path}: {data.summary}")
         if open_page:
-            pages.open_page(path)
+            page.open_page(path)
     if json:
         show_json(asdict(data))

@@ -21,6 +21,7 @@ from autotune.cli.options import (
     names_kernel,
     objective_choice,
     objective_option,
+    path_option,
     refuse,
     shape_argument,
     show,
@@ -150,9 +151,6 @@ def _show_best(
     show_json(record.to_json(result, objective)) if json else show(record.render(result, objective))
 
 
-# Why it won
-
-
 def _show_why(
     problem: Problem,
     text: str | None,
@@ -176,9 +174,6 @@ def _show_why(
         show_json(explanation.to_json(answer, winner, variant))
     else:
         show(explanation.render(answer, winner, variant, added, rules=rules))
-
-
-# Its trials
 
 
 def _show_trials(selections: Sequence[Trials], top: int | None, csv: bool, json: bool) -> None:
@@ -219,9 +214,6 @@ def _found(problem: Problem, device: str | None, family: str | None) -> Trials:
         return failed
 
 
-# User kernels
-
-
 def _show_kernels(
     name: str, device: str | None, why: bool, trials: bool, top: int | None, csv: bool, json: bool
 ) -> None:
@@ -260,12 +252,7 @@ def _show_kernels(
     "precision, odd K included]",
     nargs=-1,
 )
-@click.option(
-    "--against",
-    type=click.Path(path_type=Path),
-    metavar="BUNDLE",
-    help="File of `autotune cache export` with the times.",
-)
+@path_option("--against", "BUNDLE", "File of `autotune cache export` with the times.")
 @click.option("--vendor", is_flag=True, help="Verify cuBLAS's results instead; print wrong ones.")
 @click.option(
     "--min",

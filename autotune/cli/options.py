@@ -8,6 +8,7 @@ import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from difflib import get_close_matches
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, TextIO, TypeVar, get_args
 
 import click
@@ -215,6 +216,12 @@ def shape_argument(
     )
 
 
+def path_option(name: str, metavar: str, text: str, **attributes: Any) -> Callable[[Verb], Verb]:
+    """An option for the path of a file or folder."""
+    path = click.Path(path_type=Path)
+    return click.option(name, type=path, metavar=metavar, help=text, **attributes)
+
+
 def family_option(text: str) -> Callable[[Verb], Verb]:
     """The option of a kernel family; `text` says what it decides."""
     return click.option("--family", metavar="NAME", shell_complete=complete_families, help=text)
@@ -285,10 +292,15 @@ batch_invariant_option = click.option(
 
 json_option = click.option("--json", is_flag=True, help="Print JSON.")
 
-hidden_device_option = click.option(
-    "--device", metavar="NAME|FILE", hidden=True, shell_complete=complete_devices
-)
-"""The device of verbs that take it as an argument."""
+
+def device_argument(text: str) -> Callable[[Verb], Verb]:
+    """A positional device, which a hidden `--device` names too, as for the other verbs."""
+    complete: Any = {"shell_complete": complete_devices}
+    option = click.option("--device", metavar="NAME|FILE", hidden=True, **complete)
+    argument = click.argument(
+        "name", cls=VerbArgument, required=False, metavar="[DEVICE]", text=text, **complete
+    )
+    return lambda verb: argument(option(verb))
 
 
 def alternatives(words: Sequence[str]) -> str:

@@ -24,6 +24,7 @@ from autotune.cli.options import (
     json_option,
     names_kernel,
     objective_choice,
+    path_option,
     refuse,
     seconds_of,
     shape_argument,
@@ -104,12 +105,7 @@ _SIZES = re.compile(r"\s*-?\d[\d.\s]*[x×*,\s]")
     help="Optuna storage that shares the trials, such as sqlite:////tmp/trials.db; "
     "optuna-dashboard opens it too.",
 )
-@click.option(
-    "--recording",
-    type=click.Path(path_type=Path),
-    metavar="FILE.json.gz",
-    help="Write all trials, for --device replay:FILE.json.gz.",
-)
+@path_option("--recording", "FILE.json.gz", "Write all trials, for --device replay:FILE.json.gz.")
 @click.option("--explain", is_flag=True, help="Count the rejected configurations by reason.")
 @click.option("--quiet", is_flag=True, help="Print lines, not a progress bar.")
 @click.option(

@@ -6,14 +6,15 @@ Names in a manifest are only compared with names that the next export writes.
 from __future__ import annotations
 
 import json
-import re
 import tempfile
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from hashlib import sha256
 from pathlib import Path
-from typing import Generic, TypeVar
+from typing import Annotated, Generic, TypeVar
+
+from msgspec import Meta
 
 from autotune import files
 from autotune.errors import AutotuneError, UsageError
@@ -22,8 +23,6 @@ from autotune.files.writing import keep_access
 
 MADE_BY = "autotune "
 """The start of a manifest's `made_by`, before the version."""
-
-_DIGEST = re.compile(r"[0-9a-f]{64}")
 
 _CHUNK = 1 << 20
 
@@ -37,15 +36,8 @@ class Manifest:
         files: the SHA-256 of each file by name.
     """
 
-    made_by: str
-    files: Mapping[str, str]
-
-    def __post_init__(self) -> None:
-        if not self.made_by.startswith(MADE_BY):
-            raise ValueError(f"made_by is {self.made_by!r}; it must start with {MADE_BY!r}")
-        for digest in self.files.values():
-            if not _DIGEST.fullmatch(digest):
-                raise ValueError(f"{digest!r} is no SHA-256")
+    made_by: Annotated[str, Meta(pattern=f"^{MADE_BY}")]
+    files: Mapping[str, Annotated[str, Meta(pattern=r"^[0-9a-f]{64}$")]]
 
 
 def read_manifest(path: Path) -> Manifest | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import struct
 from collections.abc import Sequence
 from hashlib import sha256
 
@@ -16,7 +17,6 @@ from autotune.problem import TENSOR_MAP_TYPES, Problem
 from autotune.problem.call import MATRICES, OPERANDS, WORDS
 from autotune.problem.fields import VALUES
 
-_WORD_BYTES = 8
 _WORDS_A_LINE = 5
 
 
@@ -61,11 +61,8 @@ def _kernel(library: CompiledKernels, name: str, program: Program, code: bytes, 
 
 def _code(name: str, program: Program, code: bytes) -> str:
     """Machine code or PTX as little-endian words of 8 bytes, which also aligns it."""
-    padded = code + bytes(-len(code) % _WORD_BYTES)
-    words = [
-        f"0x{int.from_bytes(padded[at : at + _WORD_BYTES], 'little'):x}"
-        for at in range(0, len(padded), _WORD_BYTES)
-    ]
+    padded = code + bytes(-len(code) % 8)
+    words = [f"0x{word:x}" for (word,) in struct.iter_unpack("<Q", padded)]
     lines = (
         ", ".join(words[at : at + _WORDS_A_LINE]) for at in range(0, len(words), _WORDS_A_LINE)
     )

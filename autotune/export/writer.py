@@ -209,6 +209,8 @@ def project(
 
 _INCLUDE = re.compile(r'^\s*#\s*include\s*"([^"]+)"[^\n]*$', re.MULTILINE)
 _ONCE = re.compile(r"^\s*#\s*pragma\s+once\s*$\n?", re.MULTILINE)
+_BETWEEN = re.compile(r",(?![^<>]*>)")
+"""A comma between parameters, not between the template arguments of a parameter's type."""
 INDENT = "    "
 
 
@@ -230,14 +232,10 @@ def specialised(launch: Launch, program: Program, title: str) -> str:
     template, home = program.template, settings.source_dir()
     flat = _flat(home / template.source, home / "include", set())
     # The qualifiers, launch bounds and parameters that follow the template's own parameters.
-    match = re.search(rf"__global__\s+void\b[^;{{}}]*?\b{template.kernel}\s*\(", flat)
+    match = re.search(rf"__global__\s+void\b[^;{{}}]*?\b{template.kernel}\s*\(([^()]*)\)", flat)
     if match is None:
         raise ValueError(f"{template.source} has no kernel {template.kernel}")
-    start = match.end() - 1
-    parameters = [
-        " ".join(parameter.split())
-        for parameter in _parameters(flat[start + 1 : _closing(flat, start)])
-    ]
+    parameters = [" ".join(parameter.split()) for parameter in _BETWEEN.split(match[1])]
     separator = f",\n{INDENT}"
     return (
         f"{line_comments(title, '')}\n{_how(launch, program, parameters)}\n\n{flat.rstrip()}\n\n"
@@ -260,28 +258,6 @@ def _flat(path: Path, folder: Path, seen: set[str]) -> str:
         return f"// ---- {name} ----\n{inner}\n// ---- end of {name} ----"
 
     return _INCLUDE.sub(put, text)
-
-
-def _closing(text: str, start: int) -> int:
-    """The position of the bracket that closes the one at `start`."""
-    depth = 0
-    for at in range(start, len(text)):
-        depth += {"(": 1, ")": -1}.get(text[at], 0)
-        if depth == 0:
-            return at
-    raise ValueError("a bracket is not closed")
-
-
-def _parameters(text: str) -> list[str]:
-    """The parameters of a list, which commas within `<>` do not separate."""
-    parts, depth = [""], 0
-    for sign in text:
-        depth += {"<": 1, ">": -1}.get(sign, 0)
-        if sign == "," and depth == 0:
-            parts.append("")
-        else:
-            parts[-1] += sign
-    return parts
 
 
 def _how(launch: Launch, program: Program, parameters: Sequence[str]) -> str:

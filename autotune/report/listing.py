@@ -125,9 +125,6 @@ def range_table(tuned: Range) -> RenderableType:
 TUNED, NO_TIME = "tuned before", "no time left"
 """Why a shape was not searched."""
 
-SHAPES_WIDTH = 120
-"""Columns of the table in Python."""
-
 SHAPES_NOTE = "us: of all runs of the shape; gain: cuBLAS's time over the kernel's, less 1"
 
 
@@ -179,10 +176,10 @@ class ShapesReport(tuple[ShapeRow, ...]):
     """A row for each shape; `print` and notebooks show them as a table."""
 
     def __str__(self) -> str:
-        return tables.text_of(shape_table(self), SHAPES_WIDTH)
+        return tables.text_of(shape_table(self), tables.WIDE)
 
     def _repr_html_(self) -> str:
-        return tables.html_of(shape_table(self), SHAPES_WIDTH)
+        return tables.html_of(shape_table(self), tables.WIDE)
 
     @property
     def failed(self) -> bool:

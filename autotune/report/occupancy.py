@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
-from itertools import product
 
 from autotune import roofline, settings
 from autotune.cuda import compiler
@@ -77,16 +76,11 @@ def kernel_row(device: SmLimits, demand: BlockDemand) -> OccupancyRow:
     elif not resident.blocks_per_sm:
         limiter = resident.limiter
     return OccupancyRow(
-        threads=demand.threads,
-        registers=demand.registers,
-        shared=demand.shared,
+        **vars(demand),
         blocks_per_sm=resident.blocks_per_sm,
         occupancy=resident.occupancy,
         limiter=f"does not fit: {limiter}" if limiter else resident.limiter,
         limits=resident.limits,
-        barriers=demand.barriers,
-        carve_out=demand.carve_out,
-        cluster=demand.cluster,
         clusters=resident.clusters,
         idle_sms=resident.idle_sms,
         predicted=demand.cluster > 1 and isinstance(device, Device) and not device.knows_clusters,
@@ -105,9 +99,21 @@ def tile_width_rows(
     Raises:
         UsageError: for a TILE_WIDTH below 1 or negative registers.
     """
-    return tuple(
-        _tile_width_row(device, width, count, cluster) for width, count in registers.items()
-    )
+    rows = []
+    for width, count in registers.items():
+        demand = BlockDemand(width**2, count, shared_bytes(width), cluster=cluster)
+        row = replace(kernel_row(device, demand), tile_width=width)
+        if row.blocks_per_sm and isinstance(device, Device):
+            flop_per_byte = roofline.intensity(width, width)
+            bound = roofline.bandwidth_bound(device.memory_bandwidth, flop_per_byte)
+            row = replace(
+                row,
+                flop_per_byte=flop_per_byte,
+                bound_gflops=bound / 1e9,
+                peak_share=roofline.attainable(device, flop_per_byte) / device.peak_fp32,
+            )
+        rows.append(row)
+    return tuple(rows)
 
 
 def tiled_registers(arch: str, widths: Sequence[int]) -> dict[int, int]:
@@ -174,35 +180,3 @@ def render(rows: Sequence[OccupancyRow]) -> FittedTable:
     for cells in zip(*shown.values(), strict=True):
         table.add_row(*cells)
     return table
-
-
-def _tile_width_row(device: SmLimits, width: int, registers: int, cluster: int) -> OccupancyRow:
-    demand = BlockDemand(width**2, registers, shared_bytes(width), cluster=cluster)
-    row = replace(kernel_row(device, demand), tile_width=width)
-    if row.blocks_per_sm == 0 or not isinstance(device, Device):
-        return row
-    flop_per_byte = roofline.intensity(width, width)
-    return replace(
-        row,
-        flop_per_byte=flop_per_byte,
-        bound_gflops=roofline.bandwidth_bound(device.memory_bandwidth, flop_per_byte) / 1e9,
-        peak_share=roofline.attainable(device, flop_per_byte) / device.peak_fp32,
-    )
-
-
-def sweep_rows(
-    device: SmLimits,
-    base: BlockDemand,
-    threads: Iterable[int],
-    registers: Iterable[int],
-    shared: Iterable[int],
-) -> tuple[OccupancyRow, ...]:
-    """The rows of every combination of the amounts; `base` has the rest of a block's demand.
-
-    Raises:
-        UsageError: for impossible amounts.
-    """
-    return tuple(
-        kernel_row(device, replace(base, threads=each[0], registers=each[1], shared=each[2]))
-        for each in product(threads, registers, shared)
-    )

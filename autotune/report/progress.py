@@ -56,71 +56,11 @@ class Limits:
         return min(1.0, max(shares, default=0.0))
 
 
-class Speed:
-    """Times of an objective as text: TFLOP/s, and the share of the vendor baseline once timed.
-
-    A user kernel, whose operations are not known, is shown in microseconds.
-    """
-
-    def __init__(self, problem: Problem | None, objective: Objective) -> None:
-        self._problem, self.objective = problem, objective
-        self.vendor = vendor(problem.compute) if problem else ""
-        self.vendor_us: float | None = None
-
-    def compare(self, baseline: Measurement | None) -> None:
-        """Compares with a vendor baseline from now on."""
-        self.vendor_us = us_of(baseline, self.objective)
-
-    def of(self, time_us: float) -> str:
-        """A speed as text, such as `48.21 TFLOP/s, 93.5% of cuBLAS`, or `48.21 TFLOP/s cold`."""
-        suffix = self.objective.time.suffix(" ")
-        if self._problem is None:
-            return f"{us(time_us)}{suffix}"
-        text = f"{self._problem.speed(time_us) / 1e12:.2f} TFLOP/s{suffix}"
-        return (
-            f"{text}, {self.vendor_us / time_us:.1%} of {self.vendor}" if self.vendor_us else text
-        )
-
-    def state(self, progress: Progress, left: float | None) -> str:
-        """The state of a search, such as `41 trials, best 48.21 TFLOP/s, 93.5% of cuBLAS, 2 failed,
-        1:05 left`."""
-        leader = progress.best
-        best = "none yet" if leader is None else self.of(leader.time(self.objective))
-        text = f"{progress.trials} trials, best {best}, {progress.failures} failed"
-        if left is None:
-            return text
-        minutes, rest = divmod(round(left), 60)
-        return f"{text}, {minutes}:{rest:02} left" if minutes else f"{text}, {rest} s left"
-
-    def rematch(self, leaders: int) -> str:
-        """The announcement of the last round, for the leaders."""
-        text = f"timing the best {leaders} against each other"
-        return f"{text}, then their energy: 2 s each" if self.objective.metered else text
-
-    def recorded(self, record: TuningRecord, progress: Progress) -> str:
-        """The outcome of a search, such as `recorded 48.21 TFLOP/s, tied with 2 more after 41
-        trials in 6.5 s`.
-
-        The energy of the best follows if that decides. The baseline is that of the last round, if
-        it was timed there.
-        """
-        if record.baseline is not None:
-            self.compare(record.baseline)
-        measurement = record.best_by(self.objective).measurement
-        time_us = us_of(measurement, self.objective)
-        best = f"no {self.objective.time} time" if time_us is None else self.of(time_us)
-        if self.objective.metered and measurement.energy is not None:
-            best += f", {joules(measurement.energy.joules)} a run"
-        ties = len(record.ties) if self.objective is HOT else 0
-        tied = f", tied with {ties} more" if ties else ""
-        live = record.evidence == "measured" and progress.seconds > 0
-        busy = f", the device busy for {progress.busy:.0%}" if live else ""
-        took = f"after {progress.trials} trials in {progress.seconds:.1f} s"
-        return f"recorded {best}{tied} {took}{busy}"
-
-
 class Shown:
     """An observer that shows a run; it counts what the run rejects and what fails.
+
+    Speeds are TFLOP/s, with the share of the vendor baseline once that is timed. A user kernel,
+    whose operations are not known, is shown in microseconds.
 
     Attributes:
         feasible: configurations to choose from.
@@ -135,8 +75,11 @@ class Shown:
         objective: Objective,
         say: Callable[[str], object],
     ) -> None:
-        self._speed, self._limits, self._earlier = Speed(problem, objective), limits, 0
+        self._problem, self._limits, self._objective = problem, limits, objective
         self._say = say  # prints a line that stays
+        self._earlier = 0
+        self._vendor = vendor(problem.compute) if problem else ""
+        self._vendor_us: float | None = None
         self.feasible = 0
         self.rejected: Mapping[str, int] = {}
         self.failed: Counter[str] = Counter()
@@ -146,7 +89,7 @@ class Shown:
         self._earlier, self._limits = progress.trials, self._limits.within(feasible)
 
     def baseline(self, measurement: Measurement | None) -> None:
-        self._speed.compare(measurement)
+        self._vendor_us = us_of(measurement, self._objective)
 
     def trial(self, trial: Trial, progress: Progress) -> None:
         del progress
@@ -157,14 +100,55 @@ class Shown:
         self._say(f"stopping: further trials are expected to give {gain:.2%} at most")
 
     def rematch(self, leaders: Sequence[Trial]) -> None:
-        self._say(self._speed.rematch(len(leaders)))
+        self._say(self._rematch(len(leaders)))
 
     def finished(self, record: TuningRecord, progress: Progress) -> None:
-        self._say(self._speed.recorded(record, progress))
+        self._say(self._recorded(record, progress))
+
+    def _speed(self, time_us: float) -> str:
+        """A speed as text, such as `48.21 TFLOP/s, 93.5% of cuBLAS`, or `48.21 TFLOP/s cold`."""
+        suffix = self._objective.time.suffix(" ")
+        if self._problem is None:
+            return f"{us(time_us)}{suffix}"
+        share = f", {self._vendor_us / time_us:.1%} of {self._vendor}" if self._vendor_us else ""
+        return f"{self._problem.speed(time_us) / 1e12:.2f} TFLOP/s{suffix}{share}"
 
     def _state(self, progress: Progress, seconds: float) -> str:
+        """The state of a search, such as `41 trials, best 48.21 TFLOP/s, 93.5% of cuBLAS, 2 failed,
+        1:05 left`."""
+        leader = progress.best
+        best = "none yet" if leader is None else self._speed(leader.time(self._objective))
+        text = f"{progress.trials} trials, best {best}, {progress.failures} failed"
         left = self._limits.left(progress.trials, self._earlier, seconds)
-        return self._speed.state(progress, left)
+        if left is None:
+            return text
+        minutes, rest = divmod(round(left), 60)
+        return f"{text}, {minutes}:{rest:02} left" if minutes else f"{text}, {rest} s left"
+
+    def _rematch(self, leaders: int) -> str:
+        text = f"timing the best {leaders} against each other"
+        return f"{text}, then their energy: 2 s each" if self._objective.metered else text
+
+    def _recorded(self, record: TuningRecord, progress: Progress) -> str:
+        """The outcome of a search, such as `recorded 48.21 TFLOP/s, tied with 2 more after 41
+        trials in 6.5 s`.
+
+        The energy of the best follows if that decides. The baseline is that of the last round, if
+        it was timed there.
+        """
+        if record.baseline is not None:
+            self._vendor_us = us_of(record.baseline, self._objective)
+        measurement = record.best_by(self._objective).measurement
+        time_us = us_of(measurement, self._objective)
+        best = f"no {self._objective.time} time" if time_us is None else self._speed(time_us)
+        if self._objective.metered and measurement.energy is not None:
+            best += f", {joules(measurement.energy.joules)} a run"
+        ties = len(record.ties) if self._objective is HOT else 0
+        tied = f", tied with {ties} more" if ties else ""
+        live = record.evidence == "measured" and progress.seconds > 0
+        busy = f", the device busy for {progress.busy:.0%}" if live else ""
+        took = f"after {progress.trials} trials in {progress.seconds:.1f} s"
+        return f"recorded {best}{tied} {took}{busy}"
 
 
 class PlainProgress(Shown):
@@ -183,14 +167,14 @@ class PlainProgress(Shown):
         self._say(f"{feasible:,} configurations, {sum(rejected.values()):,} rejected{earlier}")
 
     def baseline(self, measurement: Measurement | None) -> None:
-        time_us = us_of(measurement, self._speed.objective)
+        time_us = us_of(measurement, self._objective)
         if time_us is not None:
-            self._say(f"{self._speed.vendor}: {self._speed.of(time_us)}")
-            self._speed.compare(measurement)
+            self._say(f"{self._vendor}: {self._speed(time_us)}")
+            self._vendor_us = time_us
 
     def trial(self, trial: Trial, progress: Progress) -> None:
         super().trial(trial, progress)
-        time_us = trial.time(self._speed.objective)
+        time_us = trial.time(self._objective)
         if time_us < self._best_us or progress.seconds - self._printed_s >= SILENCE_S:
             self._best_us, self._printed_s = min(self._best_us, time_us), progress.seconds
             self._say(self._state(progress, progress.seconds))
@@ -254,11 +238,11 @@ class LiveProgress(Shown):
         self._bar.draw(self._limits.share(progress.trials, progress.seconds))
 
     def rematch(self, leaders: Sequence[Trial]) -> None:
-        self._activity = self._speed.rematch(len(leaders))
+        self._activity = self._rematch(len(leaders))
         self._bar.draw(1.0)
 
     def finished(self, record: TuningRecord, progress: Progress) -> None:
-        self._activity = self._speed.recorded(record, progress)
+        self._activity = self._recorded(record, progress)
         self._bar.draw(1.0)
 
     def _text(self) -> str:

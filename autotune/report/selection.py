@@ -100,15 +100,13 @@ def _recorded(store: Store, device: Device | None, *, shipped: bool) -> Iterator
         yield from Records(store).records(device)
         yield from (record for record in kernels if record.device.slug == device.slug)
         return
-    best: dict[tuple[str, Problem], Record] = {}
-    gemms = [
+    gemms = (
         record
         for record in read
         if isinstance(record, Record) and not isinstance(record, FamilyRecord)
-    ]
-    gemms.sort(key=lambda record: BEST_FIRST.index(record.evidence), reverse=True)
-    for record in gemms:
-        best[record.device.slug, record.problem] = record
+    )
+    best_last = sorted(gemms, key=lambda record: -BEST_FIRST.index(record.evidence))
+    best = {(record.device.slug, record.problem): record for record in best_last}
     yield from (best[key] for key in sorted(best))
     yield from kernels
 

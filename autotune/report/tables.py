@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
+from copy import copy
 from dataclasses import replace
 from io import StringIO
 from typing import Any, Literal
@@ -57,8 +58,11 @@ PROSE = 24
 ROOM = 12
 """Columns of the terminal for the words of `OneLine`, at least."""
 
-LINE = 80
-"""Columns of a title, unless it is longer."""
+WIDTH = 80
+"""Columns of a printed record, as on the command line, and of its title unless that is longer."""
+
+WIDE = 120
+"""Columns of a table of several problems in Python."""
 
 _BREAKS = re.compile(r"\s+|,(?=[A-Za-z_])")
 """The places where a text may end a line."""
@@ -105,7 +109,12 @@ class FittedTable(Table):
             room = max(0, options.max_width - sum(widths.values()))
             widths[place] = min(measured[place].maximum, widths[place] + room)
         options = options.update(width=max(options.max_width, sum(widths.values())))
-        yield from self._only(widths).__rich_console__(console, options)
+        fitted = copy(self)
+        fitted.columns = [
+            replace(self.columns[place], _index=number, width=width - PADDING)
+            for number, (place, width) in enumerate(widths.items())
+        ]
+        yield from Table.__rich_console__(fitted, console, options)
 
     def __rich_measure__(self, console: Console, options: ConsoleOptions) -> Measurement:
         widths = [self._measure_column(console, options, column).maximum for column in self.columns]
@@ -119,22 +128,6 @@ class FittedTable(Table):
     def _needed(self, place: int, measured: Sequence[Measurement]) -> int:
         """The width for which columns of less worth go."""
         return max(self._least(place, measured), min(measured[place].maximum, PROSE))
-
-    def _only(self, widths: Mapping[int, int]) -> Table:
-        result = Table(
-            box=None,
-            padding=(0, PADDING, 0, 0),
-            header_style="dim",
-            title=self.title,
-            title_justify=self.title_justify,
-            show_header=self.show_header,
-        )
-        result.columns = [
-            replace(self.columns[place], _index=number, width=width - PADDING)
-            for number, (place, width) in enumerate(widths.items())
-        ]
-        result.rows = self.rows
-        return result
 
 
 class ConfigText(Text):
@@ -180,7 +173,7 @@ class OneLine:
 
 
 class Titled:
-    """A text with a word at the right end of a line of `LINE` columns, or behind it where the
+    """A text with a word at the right end of a line of `WIDTH` columns, or behind it where the
     terminal has no room."""
 
     def __init__(self, text: Text, word: Text) -> None:
@@ -188,12 +181,12 @@ class Titled:
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
         words = self._text.cell_len + self._word.cell_len
-        room = min(options.max_width, max(LINE, words + 2)) - words
+        room = min(options.max_width, max(WIDTH, words + 2)) - words
         yield Text.assemble(self._text, " " * max(2, room), self._word)
 
     def __rich_measure__(self, console: Console, options: ConsoleOptions) -> Measurement:
         width = self._text.cell_len + 2 + self._word.cell_len
-        return Measurement(1, max(width, LINE))
+        return Measurement(1, max(width, WIDTH))
 
 
 def natural_width(console: Console, renderable: Any) -> int:
@@ -201,9 +194,6 @@ def natural_width(console: Console, renderable: Any) -> int:
     options = console.options.update(width=UNLIMITED)
     return Measurement.get(console, options, renderable).maximum
 
-
-WIDTH = 80
-"""Columns of a printed record, as on the command line."""
 
 _PAGE = (
     '<pre style="white-space:pre;overflow-x:auto;line-height:normal;'

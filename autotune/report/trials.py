@@ -6,7 +6,6 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
 
 from rich.console import Group, RenderableType
 from rich.text import Text
@@ -23,8 +22,6 @@ from autotune.report.tables import ConfigText, FittedTable
 from autotune.tuning.trial_log import FinishedTrial, LoggedTrials, led_to, logs_in, read, studies_of
 from autotune.tuning.trials import Trial
 
-Source = Literal["log", "record"]
-
 
 @dataclass(frozen=True)
 class Subject:
@@ -33,13 +30,11 @@ class Subject:
     Attributes:
         record: the record.
         trials: in the order in which they finished; none if the record stands alone.
-        source: where the trials are from: a trial log; `record` if there are none.
         note: why there are no trials, or that lines of the log are broken; else empty.
     """
 
     record: TuningRecord
     trials: tuple[FinishedTrial, ...]
-    source: Source
     note: str
 
     @property
@@ -54,11 +49,6 @@ class Subject:
             Trial(entry.config, entry.measurement, entry.resources, entry.occupancy, entry.limiter)
             for entry in self.record.entries
         )
-
-    @property
-    def device(self) -> Device:
-        """The record's device."""
-        return self.record.device
 
 
 def subject_of(record: TuningRecord, root: Path) -> Subject:
@@ -82,7 +72,7 @@ def subject_of(record: TuningRecord, root: Path) -> Subject:
     trials, note = _merged(same), broken_lines(same)
     if not trials:
         return _alone(record, "its log has no trials of the record's kernel sources")
-    return Subject(record, trials, "log", note)
+    return Subject(record, trials, note)
 
 
 def broken_lines(logs: Sequence[LoggedTrials]) -> str:
@@ -103,7 +93,7 @@ def _alone(record: TuningRecord, why: str) -> Subject:
     count, tried = len(record.entries), record.provenance.trials
     kept = "best entry" if count == 1 else f"best {count} entries"
     note = f"{why}; the record has its {kept} of {tried:,} trials only"
-    return Subject(record, (), "record", note)
+    return Subject(record, (), note)
 
 
 def _merged(logs: Sequence[LoggedTrials]) -> tuple[FinishedTrial, ...]:

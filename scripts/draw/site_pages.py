@@ -6,7 +6,6 @@ from __future__ import annotations
 
 import json
 import logging
-import tempfile
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -15,7 +14,8 @@ from mkdocs.structure.files import File, Files
 
 from autotune.families.ladder import LAYOUTS, RUNGS, Rung
 from autotune.measure import recording
-from autotune.report import ladder, pages
+from autotune.report import ladder
+from autotune.report.pages import explore
 from autotune.tuning.ladder import COUNTED_ON, COUNTED_SIDE, RungTime, counters, load
 
 if TYPE_CHECKING:
@@ -53,10 +53,7 @@ def on_post_build(*, config: MkDocsConfig) -> None:
 
 def explorer() -> str:
     """The page of `autotune explore`, with a link to the site."""
-    with tempfile.TemporaryDirectory() as folder:
-        path = Path(folder, "explore.html")
-        pages.write_explorer(path, None)
-        before, heading, after = path.read_text("utf-8").partition("<h1>")
+    before, heading, after = explore.explorer().partition("<h1>")
     return before + BACK + heading + after
 
 

@@ -68,7 +68,7 @@ def by_hand() -> Subject:
         problem=SHAPE,
     )
     rows = tuple(FinishedTrial(trial, float(number)) for number, trial in enumerate(order))
-    return Subject(record, rows, "log", "")
+    return Subject(record, rows, "")
 
 
 def user_kernel(name: str = "saxpy") -> KernelRecord:

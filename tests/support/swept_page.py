@@ -8,19 +8,23 @@ import pytest
 
 from autotune.families.registry import plan
 from autotune.measure.measurement import Failure
+from autotune.measure.recording import Origin
 from autotune.measure.runner import Candidate
 from autotune.records import Entry, Provenance, Record
 from autotune.records.merging import KEPT
 from autotune.report.pages.page import write
-from autotune.report.pages.record import Analysis, analysed, headline
+from autotune.report.pages.record import Analysis, analysed
 from autotune.report.trials import Subject
 from autotune.tuning.trial_log import FinishedTrial
 from autotune.tuning.trials import Trial
 from support.sample_recording import recorded
 
+UNKNOWN = Origin("", "", "")
+"""A machine whose tools are not compared with those of a record."""
+
 
 def analysis(subject: Subject) -> Analysis:
-    return analysed(subject, headline(subject, stale=None))
+    return analysed(subject, UNKNOWN)
 
 
 def swept_subject() -> Subject:
@@ -45,7 +49,7 @@ def swept_subject() -> Subject:
         recording.problem,
     )
     rows = tuple(FinishedTrial(trial, None) for trial in trials)
-    return Subject(record, rows, "log", "")
+    return Subject(record, rows, "")
 
 
 def time_of(entry: Entry) -> float:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import html
+import textwrap
 from collections.abc import Iterable, Sequence
 from typing import Any
 
@@ -75,9 +76,6 @@ def text(words: object) -> str:
 def config_text(config: str) -> str:
     """A configuration for a hover label, in lines of about 44 characters."""
     family, _, pairs = config.partition(":")
-    lines = [f"{family}:"]
-    for pair in filter(None, pairs.split(",")):
-        if len(lines[-1]) + len(pair) > 44:
-            lines.append("")
-        lines[-1] += f" {pair}"
-    return "<br>".join(text(line.strip()) for line in lines)
+    words = f"{family}: {pairs.replace(',', ' ')}"
+    lines = textwrap.wrap(words, 44, break_long_words=False, break_on_hyphens=False)
+    return "<br>".join(map(text, lines))

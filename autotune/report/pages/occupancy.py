@@ -54,7 +54,7 @@ class Residency:
 def residency(subject: Subject) -> Residency | None:
     """The occupancy around the winner; None if the rules of its device are unknown, or the
     resources of a library's kernel."""
-    device, best = subject.device, subject.record.best
+    device, best = subject.record.device, subject.record.best
     block = best.resources
     if best.library:
         return None

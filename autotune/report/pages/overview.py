@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from statistics import geometric_mean
 
 from autotune.measure import targets
+from autotune.measure.recording import Origin
 from autotune.problem.precision import PRECISIONS
 from autotune.records import Record, TuningRecord
-from autotune.records.merging import changes, stale
 from autotune.report import local, precision, vendor
 from autotune.report.pages import page
 from autotune.report.pages.page import Section, count, ratio
@@ -36,15 +36,13 @@ class OverviewRow(Result):
     trials: int
 
 
-def record_row(
-    record: TuningRecord, *, stale: str | None, changed: str | None = None
-) -> OverviewRow:
-    """The row of a record; the arguments are those of `result_fields`."""
+def record_row(record: TuningRecord, today: Origin) -> OverviewRow:
+    """The row of a record; `today` is what this machine would measure with."""
     predicted = record.evidence == "predicted"
     ended = "interrupted" if record.provenance.interrupted else "tuned"
     compute = record.problem.compute if isinstance(record, Record) else None
     return OverviewRow(
-        **result_fields(record, stale=stale, changed=changed),
+        **result_fields(record, today),
         precision=precision(compute) if compute else "user kernel",
         vendor=vendor(compute) if compute else "",
         how="predicted" if predicted else ended,
@@ -121,12 +119,7 @@ class Overview:
 def overview_of(selection: Selection) -> Overview:
     """The overview of the selected records, beside what this machine measures with."""
     today = targets.here()
-    return Overview(
-        tuple(
-            record_row(record, stale=stale(record, today), changed=changes(record, today))
-            for record in selection.records
-        )
-    )
+    return Overview(tuple(record_row(record, today) for record in selection.records))
 
 
 def _problems(rows: Sequence[OverviewRow]) -> str:

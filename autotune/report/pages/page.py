@@ -11,6 +11,8 @@ import html
 import json
 import math
 import re
+import sys
+import webbrowser
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
@@ -192,6 +194,12 @@ def write(path: Path, text: str) -> None:
         AutotuneError: if it cannot be written, or something else than a page is there.
     """
     output.write(path, text.encode("utf-8"), PAGE)
+
+
+def open_page(path: Path) -> None:
+    """Opens a page in the user's browser; without one, says so on standard error."""
+    if not webbrowser.open(path.resolve().as_uri()):
+        print(f"no browser here; open {path.resolve()}", file=sys.stderr)
 
 
 def time_us(microseconds: float | None) -> str:

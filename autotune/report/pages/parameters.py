@@ -42,18 +42,11 @@ class ParameterCost:
     range: float
 
 
-def timed_trials(subject: Subject) -> list[Trial]:
-    """The trials of the winner's family that have a time."""
-    family = subject.record.best.config.family
-    trials = (row.trial for row in subject.trials)
-    return [
-        trial for trial in trials if trial.config.family == family and math.isfinite(trial.time_us)
-    ]
-
-
 def parameter_costs(subject: Subject) -> tuple[ParameterCost, ...]:
     """The parameters that the trials of the winner's family vary, the largest range first."""
-    trials = timed_trials(subject)
+    family = subject.record.best.config.family
+    of_family = (row.trial for row in subject.trials if row.trial.config.family == family)
+    trials = [trial for trial in of_family if math.isfinite(trial.time_us)]
     best = min((trial.time_us for trial in trials), default=math.inf)
     names = dict.fromkeys(name for trial in trials for name in trial.config.values)
     costs = [

@@ -10,6 +10,7 @@ from autotune.families.plan import OWN
 from autotune.measure import targets
 from autotune.measure.measurement import Evidence
 from autotune.measure.objective import COLD, HOT, Objective
+from autotune.measure.recording import Origin
 from autotune.records import Entry, KernelRecord, Record, Store, TuningRecord
 from autotune.records.kernel_record import NOT_VERIFIED
 from autotune.records.merging import changes, stale
@@ -108,16 +109,8 @@ class Headline(Result):
     why: str
 
 
-def result_fields(
-    record: TuningRecord, *, stale: str | None, changed: str | None
-) -> dict[str, Any]:
-    """The fields of a `Result` from a record.
-
-    Args:
-        record: the record.
-        stale: what changed on this machine since it was measured; None if it is not stale.
-        changed: what changed, also if that makes no record stale.
-    """
+def result_fields(record: TuningRecord, today: Origin) -> dict[str, Any]:
+    """The fields of a `Result` from a record; `today` is what this machine would measure with."""
     best, problem = record.best, record.problem if isinstance(record, Record) else None
     return {
         "title": record.title,
@@ -130,21 +123,21 @@ def result_fields(
         "over_hot": over_vendor(record, best, HOT),
         "over_cold": over_vendor(record, record.best_cold, COLD),
         "date": record.provenance.date,
-        "changed": changed or stale,
-        "stale": stale,
+        "changed": changes(record, today),
+        "stale": stale(record, today),
         "interrupted": record.provenance.interrupted,
     }
 
 
-def headline(subject: Subject, *, stale: str | None, changed: str | None = None) -> Headline:
-    """The headline of a record; the arguments are those of `result_fields`."""
+def headline(subject: Subject, today: Origin) -> Headline:
+    """The headline of a record; `today` is what this machine would measure with."""
     record, problem = subject.record, subject.problem
     best = record.best
     measured = best.measurement
     speed = problem.speed(measured.time_us) if problem else 0.0
     unverified = isinstance(record, KernelRecord) and record.verified == NOT_VERIFIED
     return Headline(
-        **result_fields(record, stale=stale, changed=changed),
+        **result_fields(record, today),
         config=str(best.config),
         time_us=measured.time_us,
         spread_us=measured.spread_us,
@@ -214,7 +207,7 @@ class Analysis:
     """The data of a record's report.
 
     Attributes:
-        source: source of the trials.
+        source: source of the trials: a trial `log`; `record` if there are none.
         note: why there are no trials; empty if there are.
         headline: the winner.
         steps: the trials in their order; none if the record stands alone.
@@ -289,18 +282,16 @@ class Analysis:
 
 def analysis_of(selection: Selection, store: Store) -> Analysis:
     """The analysis of a single record, beside what this machine measures with."""
-    (record,), today = selection.records, targets.here()
-    subject = subject_of(record, store.root)
-    top = headline(subject, stale=stale(record, today), changed=changes(record, today))
-    return analysed(subject, top)
+    (record,) = selection.records
+    return analysed(subject_of(record, store.root), targets.here())
 
 
-def analysed(subject: Subject, headline: Headline) -> Analysis:
-    """The analysis of a record under its headline."""
+def analysed(subject: Subject, today: Origin) -> Analysis:
+    """The analysis of a record; `today` is what this machine would measure with."""
     return Analysis(
-        source=subject.source,
+        source="log" if subject.trials else "record",
         note=subject.note,
-        headline=headline,
+        headline=headline(subject, today),
         steps=search_steps(subject),
         failures=failures(subject),
         stop=stop_sentence(subject),

@@ -7,7 +7,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from autotune.device import Device
 from autotune.errors import AutotuneError
 from autotune.families import registry
 from autotune.families.config import Config
@@ -82,18 +81,13 @@ class Roofline:
     once: float
 
 
-def roofs(device: Device, compute: str) -> Roofs:
-    """The bounds of a device for a precision."""
-    dram = device.memory_bandwidth
-    return Roofs(dram, dram * fitted().l2, device.peak(compute))
-
-
 def roofline(subject: Subject) -> Roofline | None:
     """The roofline of a record's problem; None for a user kernel, whose work is unknown."""
-    problem, device = subject.problem, subject.device
+    problem, device = subject.problem, subject.record.device
     if problem is None:
         return None
-    bounds = roofs(device, problem.compute)
+    dram = device.memory_bandwidth
+    bounds = Roofs(dram, dram * fitted().l2, device.peak(problem.compute))
     textbook = (
         (name, intensity(side, side, element_bytes=problem.element_bytes))
         for name, side in TEXTBOOK
@@ -104,7 +98,7 @@ def roofline(subject: Subject) -> Roofline | None:
     return Roofline(
         bounds,
         tuple(
-            RooflinePoint(name, value, min(bounds.peak, bandwidth_bound(bounds.dram, value)))
+            RooflinePoint(name, value, min(bounds.peak, bandwidth_bound(dram, value)))
             for name, value in textbook
         ),
         tuple(point for point in points if point is not None),

@@ -88,7 +88,7 @@ def failures(subject: Subject) -> Mapping[str, int]:
 def stop_sentence(subject: Subject) -> str:
     """The number of trials that the search made, and when the last began."""
     count, made = len(subject.trials), subject.record.provenance
-    if subject.source == "record":
+    if not subject.trials:
         took = f" in {_duration(made.seconds)}" if made.seconds >= 1 else ""
         return f"The search made {made.trials:,} trials{took}; only the best are in the record."
     last = next((row.seconds for row in reversed(subject.trials) if row.seconds is not None), None)

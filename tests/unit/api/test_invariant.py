@@ -13,7 +13,7 @@ from support.sample_records import entry, record
 
 import autotune
 from autotune.api import invariant, ranges
-from autotune.api.invariant import OrderForecast, probes, promising_orders
+from autotune.api.invariant import RACED_CONFIGS, OrderForecast, probes, promising_orders
 from autotune.device import find
 from autotune.errors import UsageError
 from autotune.families.config import Config
@@ -161,13 +161,13 @@ def test_promising_orders_serve_every_probe(monkeypatch: pytest.MonkeyPatch) -> 
     monkeypatch.setattr(invariant, "PROBES", 2)
     monkeypatch.setattr(invariant, "LEADERS", 1)
     span = Span.parse("8..16x128x256:bf16:nt")
-    forecasts = promising_orders(span, H100, 2)
+    forecasts = promising_orders(span, H100)
     assert [forecast.factor for forecast in forecasts] == sorted(each.factor for each in forecasts)
     for forecast in forecasts:
         assert tuple(forecast.best) == probes(span)
         for size, configs in forecast.best.items():
             problem = span.at(size)
-            assert 1 <= len(configs) <= 2
+            assert 1 <= len(configs) <= RACED_CONFIGS
             assert all(Legality(problem, H100, forecast.order)(config) for config in configs)
 
 

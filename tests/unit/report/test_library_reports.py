@@ -9,6 +9,7 @@ import pytest
 from rich.console import Console, RenderableType
 from support.fake_runner import tiled
 from support.sample_records import H100, SQUARE, entry, record
+from support.swept_page import analysis
 
 from autotune.cuda import cublaslt
 from autotune.families.cublaslt import config_of
@@ -19,7 +20,6 @@ from autotune.records import Entry, Record
 from autotune.report import explanation
 from autotune.report import record as records
 from autotune.report.pages.occupancy import residency
-from autotune.report.pages.record import analysed, headline
 from autotune.report.pages.roofline import roofline
 from autotune.report.trials import Subject, Trials, render
 from autotune.tuning.trial_log import FinishedTrial
@@ -77,12 +77,12 @@ def test_explanation_compares_times_alone(time_us: float, why: str) -> None:
 def test_pages_leave_out_what_is_not_known() -> None:
     of = made(2500.0)
     trial = Trial(ALGORITHM, of.best.measurement, OWN_RESOURCES, 0.0, OWN)
-    subject = Subject(of, (FinishedTrial(trial, 1.0),), "log", "")
+    subject = Subject(of, (FinishedTrial(trial, 1.0),), "")
     assert residency(subject) is None
     found = roofline(subject)
     assert found is not None
     assert found.trials == ()
-    page = analysed(subject, headline(subject, stale=None)).page()
+    page = analysis(subject).page()
     assert "cublaslt:id=66" in str(page)
     assert "limited by the library" not in str(page)
 

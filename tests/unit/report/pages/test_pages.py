@@ -12,7 +12,7 @@ import pytest
 from support.chromium import OpenedPage, opened
 from support.sample_records import H100
 from support.sample_subject import by_hand, user_kernel
-from support.swept_page import analysis, swept_subject
+from support.swept_page import UNKNOWN, analysis, swept_subject
 from support.swept_page import page as page
 from support.swept_page import swept as swept
 
@@ -25,7 +25,6 @@ from autotune.report.pages import overview
 from autotune.report.pages.figures import Figure
 from autotune.report.pages.overview import Overview
 from autotune.report.pages.page import write
-from autotune.report.pages.record import analysed, headline
 from autotune.report.trials import Subject, subject_of
 from autotune.tuning.trial_log import FinishedTrial
 from autotune.tuning.trials import Trial
@@ -73,12 +72,13 @@ def nasty_subject() -> Subject:
         device=replace(H100, name=f"A {NASTY}"),
         provenance=provenance,
     )
-    return Subject(record, (*trials, FinishedTrial(failed, 9.0)), "log", NASTY)
+    return Subject(record, (*trials, FinishedTrial(failed, 9.0)), NASTY)
 
 
 def test_names_with_html_in_them_are_shown_as_they_are(tmp_path: Path) -> None:
     subject = nasty_subject()
-    data = analysed(subject, headline(subject, stale=NASTY))
+    data = analysis(subject)
+    data = replace(data, headline=replace(data.headline, stale=NASTY, changed=NASTY))
     write(tmp_path / "page.html", data.page())
     with opened(tmp_path / "page.html") as shown:
         shown.draw_everything()
@@ -146,10 +146,11 @@ def many() -> Overview:
                 baseline=Measurement(8.0 + number / 10, library="13.1.0"),
                 provenance=replace(base.provenance, trials=2000 + number),
             ),
-            stale=NASTY,
+            UNKNOWN,
         )
         for number, problem in enumerate(problems)
     ]
+    rows = [replace(row, stale=NASTY, changed=NASTY) for row in rows]
     return Overview((*rows, *(replace(row, device="Another GPU") for row in rows[-40:])))
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from support.chromium import opened
 from support.sample_subject import by_hand
-from support.swept_page import analysis
+from support.swept_page import UNKNOWN, analysis
 
 from autotune.report.pages.overview import Overview, record_row
 from autotune.report.pages.page import write
@@ -17,7 +17,7 @@ from autotune.report.pages.page import write
 
 def overview() -> str:
     record = by_hand().record
-    row = record_row(record, stale=None)
+    row = record_row(record, UNKNOWN)
     return Overview((row,)).page()
 
 
