@@ -53,22 +53,51 @@ def longest_split(iterations: int, splits: int) -> int:
     return longest if ceil_div(iterations, longest) == splits else 0
 
 
-class WarpTiles(Protocol):
-    """The parameters of a kernel whose blocks compute bm x bn of C in wm x wn tiles of warps."""
+WARP = 32
+"""Threads of a warp."""
+
+
+class WarpTiles:
+    """The parameters of a kernel whose blocks compute bm x bn of C in wm x wn tiles of warps.
+
+    `slices` groups of warps share the K of a buffer.
+    """
 
     bm: int
     bn: int
     wm: int
     wn: int
+    slices: int
     split_k: int
     min_blocks: int
 
     @property
-    def threads(self) -> int: ...
+    def elements(self) -> int:
+        """Elements of the tile."""
+        return self.bm * self.bn
 
-    def count(self, problem: Problem) -> int: ...
+    @property
+    def warps_a_slice(self) -> int:
+        """Warps that compute the tile in each slice of a buffer."""
+        return (self.bm // self.wm) * (self.bn // self.wn)
 
-    def tiles(self, problem: Problem) -> int: ...
+    @property
+    def warps(self) -> int:
+        """Warps a block."""
+        return self.warps_a_slice * self.slices
+
+    @property
+    def threads(self) -> int:
+        """Threads a block."""
+        return WARP * self.warps
+
+    def tiles(self, problem: Problem) -> int:
+        """Tiles that cover one C of the batch."""
+        return tile_count(problem, self.bm, self.bn)
+
+    def count(self, problem: Problem) -> int:
+        """Tiles that cover C for the whole batch."""
+        return self.tiles(problem) * problem.batch
 
 
 def warp_rows_fault(p: WarpTiles, _problem: Problem, _device: Device) -> str | None:
