@@ -275,7 +275,6 @@ class CuPy(Framework):
             return self._cupy.empty(shape, dtype=self._dtype(dtype) if dtype else like.dtype)
 
     def _dtype(self, name: str) -> Any:
-        """A dtype by its name."""
         dtype = getattr(self._cupy, name, None)
         if dtype is not None:
             return dtype

@@ -11,8 +11,8 @@ from autotune.families.family import parameter, parameter_from
 from autotune.families.plan import Alignment
 from autotune.families.shared.arguments import along_k, transposed
 from autotune.families.shared.limits import has_cp_async
-from autotune.families.shared.packing import PACKS, Pack, packs
-from autotune.families.shared.tiling import WARP, WarpTiles, buffer_bytes
+from autotune.families.shared.packing import PACKS, Pack
+from autotune.families.shared.tiling import WarpTiles, buffer_bytes
 from autotune.problem import PRECISIONS, Precision, Problem
 from autotune.problem.integers import ceil_div
 
@@ -111,11 +111,6 @@ class MmaParams(WarpTiles):
         """Tiles that cover one C of the batch."""
         return super().tiles(self.oriented(problem))
 
-    @property
-    def accumulators(self) -> int:
-        """Accumulators a thread."""
-        return self.wm * self.wn // WARP
-
     def neighbours(self, problem: Problem) -> int:
         """Elements of a row of C that a thread holds side by side (mma/fragments.cuh)."""
         apart = problem.element_bytes == 4 and not along_k(problem, "b")
@@ -154,10 +149,6 @@ class MmaParams(WarpTiles):
     def is_async(self) -> bool:
         """Whether cp.async copies them."""
         return self.copy != "staged"
-
-    def packs(self, operand: str) -> bool:
-        """Whether `a` or `b` is copied before it is multiplied."""
-        return packs(self.pack, operand)
 
     def width(self, problem: Problem, operand: str, alignment: int) -> int:
         """Elements of the vectors that an operand read in place is copied in.

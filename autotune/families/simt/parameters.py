@@ -10,7 +10,7 @@ from autotune.families.family import parameter, parameter_from
 from autotune.families.shared import tiling
 from autotune.families.shared.arguments import along_k
 from autotune.families.shared.cuda_enums import ORDERS, REDUCTION, Order, Reduction
-from autotune.families.shared.packing import PACKS, Pack, packs, pitch
+from autotune.families.shared.packing import PACKS, Pack, pitch
 from autotune.problem import Problem
 
 CopyPath = Literal["staged", "async"]
@@ -123,10 +123,6 @@ class SimtParams(tiling.WarpTiles):
             case "stream":
                 return 2 * self.workers * self.elements
         return 0
-
-    def packs(self, operand: str) -> bool:
-        """Whether `a` or `b` is copied before it is multiplied."""
-        return packs(self.pack, operand)
 
     def reads_along_k(self, problem: Problem, operand: str) -> bool:
         """Whether the rows that the kernel reads run along K; those of a packed copy do not."""
