@@ -164,7 +164,6 @@ class Quantizing:
 
     @property
     def _threads(self) -> int:
-        """Threads a block."""
         if not self._whole:
             return THREADS
         lanes = self._lanes
