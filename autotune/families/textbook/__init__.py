@@ -130,9 +130,9 @@ def shared_bytes(tile_width: int) -> int:
     return buffer_bytes(tile_width, tile_width, tile_width, element_bytes=4)
 
 
-def _shared_fault(tile_width: int, device: Device) -> str | None:
+def _shared_fault(p: TiledParams, _problem: Problem, device: Device) -> str | None:
     """Both tiles fit the shared memory that a block gets without asking."""
-    needed = shared_bytes(tile_width)
+    needed = shared_bytes(p.tile_width)
     if needed <= device.shared_per_block:
         return None
     return f"needs {needed} bytes a block, {device.name} allows {device.shared_per_block}"
@@ -176,14 +176,7 @@ TILED = Family(
     sources=("tiled.cu",),
     precisions=CUDA_CORES,
     order=10,
-    rules=(
-        *_side_rules("tile_width"),
-        Rule(
-            "shared memory",
-            lambda p, _, device: _shared_fault(p.tile_width, device),
-            ("tile_width",),
-        ),
-    ),
+    rules=(*_side_rules("tile_width"), Rule("shared memory", _shared_fault, ("tile_width",))),
     resources=lambda p, *_: Resources(p.tile_width**2, REGISTERS, shared_bytes(p.tile_width)),
     block_work=_tiled_work,
     launch_plan=_tiled_plan,
