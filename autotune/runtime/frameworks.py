@@ -59,8 +59,9 @@ class Framework(Protocol):
     def vendor_gemm(
         self, problem: Problem, arrays: Mapping[str, Any], alpha: float, beta: float
     ) -> bool:
-        """Enqueues a gemm by the vendor's library, if the framework offers it as fast and as
-        accurate as the vendor baseline timed it. Otherwise returns False and does nothing.
+        """Enqueues `c = act(alpha scale_a a scale_b b + beta c + bias) + residual` by the vendor's
+        library, if the framework offers it as fast and as accurate as the vendor baseline timed it.
+        Otherwise returns False and does nothing.
 
         The `arrays`, all of the framework, have the operands' names in `OPERANDS`.
         """
