@@ -162,14 +162,12 @@ def _locked(path: Path) -> Iterator[None]:
     with contextlib.ExitStack() as stack:
         with contextlib.suppress(OSError, CacheError):
             stack.enter_context(files.locked_file(lock))
-        # Before the release: a waiting builder then sees the file gone and looks for the program.
-        stack.callback(_delete, lock)
-        yield
-
-
-def _delete(lock: Path) -> None:
-    with contextlib.suppress(OSError):
-        lock.unlink()
+        try:
+            yield
+        finally:
+            # Before the release: a waiting builder then sees the file gone and finds the program.
+            with contextlib.suppress(OSError):
+                lock.unlink()
 
 
 SUFFIX = ".programs"

@@ -290,7 +290,6 @@ def _aligned(type: ParameterType) -> str:
 
 
 def _format(type: ArgumentType | int) -> str:
-    """The format of `struct` of a cell."""
     return f"{type}s" if isinstance(type, int) else FORMATS[type]
 
 

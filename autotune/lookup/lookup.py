@@ -62,30 +62,23 @@ def lookup(
     configurations that are legal for the problem today are answered. With the objective "cold" it
     is the best for operands that are not in L2, as far as cold times are recorded.
     """
-    return _found(problem, device, Records(store), objective, otherwise=nearest)
+    return recorded(problem, device, Records(store), objective, otherwise=nearest)
 
 
 def finder(mode: Mode) -> Find:
     """The look-up of a mode: the frozen mode does not guess, the others keep what they chose."""
-    return recorded if mode.frozen else partial(_found, otherwise=kept_choice)
+    return recorded if mode.frozen else partial(recorded, otherwise=kept_choice)
 
 
 def recorded(
-    problem: Problem, device: Device, records: Records, objective: Objective = HOT
-) -> Answer | None:
-    """The answer of a measured or replayed record of the problem, or of a tuned range."""
-    return _found(problem, device, records, objective)
-
-
-def _found(
     problem: Problem,
     device: Device,
     records: Records,
     objective: Objective = HOT,
     otherwise: Callable[..., Answer | None] = lambda *_: None,
 ) -> Answer | None:
-    """The best legal entry of the problem's record, unless that is only predicted; else the answer
-    of a tuned range, or of a choice."""
+    """The answer of a measured or replayed record of the problem, or of a tuned range; else that of
+    `otherwise`, which chooses."""
     record = records.load(device, problem)
     if record is not None and record.evidence != "predicted":
         loss = QUICK_LOSS if record.quick else 0.0

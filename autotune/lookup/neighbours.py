@@ -185,7 +185,6 @@ class Pool:
         return [digest.problem for digest in self._digests]
 
     def __len__(self) -> int:
-        """The number of records."""
         return len(self._digests)
 
     def nearest(self, problem: Problem, device: Device, count: int) -> list[Near]:

@@ -150,7 +150,6 @@ class FamilyRules:
         }
 
     def __len__(self) -> int:
-        """The number of rules."""
         return len(self.rules)
 
     def rejection(self, config: Config, *, recorded: bool = False) -> Rejection | None:

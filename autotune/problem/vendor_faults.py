@@ -41,7 +41,6 @@ def known_fault(
     split_k: int | None = None,
     *,
     algorithm: int | None = None,
-    stage_k: int | None = None,
 ) -> str | None:
     """The fault that a version of cuBLAS may have on a problem, in one line; None without one.
 
@@ -55,7 +54,6 @@ def known_fault(
         problem: the problem.
         split_k: the algorithm's SPLITK_NUM, at most 1 without split-K; None if unknown.
         algorithm: its CUBLASLT_ALGO_CONFIG_ID; None if unknown.
-        stage_k: elements of K in one of its stages; None if unknown.
     """
     numbers = tuple(map(int, re.findall(r"\d+", version)[:3]))
     named, majors = CAPABILITIES
@@ -65,7 +63,7 @@ def known_fault(
     if algorithm not in (None, ALGORITHM):
         return None
     k = library_sizes(problem)[2] if problem.precision.eight_bit else problem.k
-    stage = stage_k or STAGE_BYTES // problem.operand_elements[0].bytes
+    stage = STAGE_BYTES // problem.operand_elements[0].bytes
     splits: Iterable[int] = range(2, MOST_SPLITS + 1) if split_k is None else (split_k,)
     if not any(drops_tail(k, split, stage) for split in splits):
         return None

@@ -24,8 +24,8 @@ from autotune.cuda import compiler
 from autotune.device import Device
 from autotune.families import registry
 from autotune.families.plan import Alignment
-from autotune.lookup import batch_invariant as invariant
 from autotune.lookup.answer import Answer
+from autotune.lookup.batch_invariant import required
 from autotune.lookup.lookup import finder
 from autotune.measure.objective import Objective, time_objective
 from autotune.problem import Problem
@@ -34,7 +34,7 @@ from autotune.runtime.kernels import Kernel
 from autotune.runtime.launcher import Driver
 from autotune.runtime.matmul import Matmul
 from autotune.runtime.operands import CallOptions
-from autotune.runtime.state import Find, Runtime, UntunedWarning
+from autotune.runtime.state import Runtime, UntunedWarning
 from autotune.settings import DEFAULT_POLICY, Mode, Policy
 
 __all__ = [
@@ -140,7 +140,7 @@ def batch_invariant() -> Matmul:
     Raises:
         MissingError: without a driver or a GPU.
     """
-    return _invariant_matmul(settings.mode(), settings.cache_dir())
+    return _matmul(settings.mode(), settings.cache_dir(), invariant=True)
 
 
 def _followed(policy: Policy) -> Matmul:
@@ -173,30 +173,18 @@ def _forget_mode() -> None:
 
 
 @lru_cache(maxsize=8)
-def _matmul(mode: Mode, cache: Path) -> Matmul:
-    """The matmul of a mode. What runs in one mode is never what another looked up."""
+def _matmul(mode: Mode, cache: Path, invariant: bool = False) -> Matmul:
+    """The matmul of a mode, or its `invariant` one, whose kernels add up in the order of their
+    batch-invariant range. What runs in one mode is never what another looked up."""
     records, look_up = Records(Store(cache)), finder(mode)
+    if invariant:
+        look_up = required
+        mode = replace(mode, missing="raise")  # the vendor's library has an order of its own
 
     def find(problem: Problem, device: Device, objective: Objective) -> Answer | None:
         return look_up(problem, device, records, objective)
 
-    return _matmul_by(find, mode, cache, with_installed=True)
-
-
-@lru_cache(maxsize=8)
-def _invariant_matmul(mode: Mode, cache: Path) -> Matmul:
-    """The matmul of a mode by kernels that add up in the order of their batch-invariant range."""
-    records = Records(Store(cache))
-
-    def find(problem: Problem, device: Device, objective: Objective) -> Answer:
-        return invariant.required(problem, device, records, objective)
-
-    strict = replace(mode, missing="raise")  # the vendor's library has an order of its own
-    return _matmul_by(find, strict, cache)
-
-
-def _matmul_by(find: Find, mode: Mode, cache: Path, with_installed: bool = False) -> Matmul:
-    build = partial(compiler.compile, cache=cache, here=True, with_installed=with_installed)
+    build = partial(compiler.compile, cache=cache, here=True, with_installed=not invariant)
     return Matmul(Runtime(Driver.load(), find, registry.plan, build, mode))
 
 

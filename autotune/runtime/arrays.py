@@ -94,7 +94,6 @@ class MatrixMemory:
 
     @property
     def _axes(self) -> tuple[tuple[int, int], ...]:
-        """Size and stride of each axis."""
         matrix = (self.columns, 1), (self.rows, self.leading)
         return *matrix, (self.count, self.stride), *self.outer
 

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Hashable, Mapping, Sequence
-from dataclasses import dataclass
 from importlib import import_module
 from typing import Any, Protocol
 
@@ -57,36 +56,17 @@ class Framework(Protocol):
         `float32`."""
         ...
 
-    def vendor_gemm(self, call: GemmCall) -> bool:  # noqa: ARG002
-        """Enqueues a gemm by the vendor's library, if the framework offers it as fast and as
-        accurate as the vendor baseline timed it. Otherwise returns False and does nothing."""
+    def vendor_gemm(
+        self, problem: Problem, arrays: Mapping[str, Any], alpha: float, beta: float
+    ) -> bool:
+        """Enqueues `c = act(alpha scale_a a scale_b b + beta c + bias) + residual` by the vendor's
+        library, if the framework offers it as fast and as accurate as the vendor baseline timed it.
+        Otherwise returns False and does nothing.
+
+        The `arrays`, all of the framework, have the operands' names in `OPERANDS`.
+        """
+        del problem, arrays, alpha, beta
         return False
-
-
-@dataclass(frozen=True)
-class GemmCall:
-    """A gemm of arrays of one framework:
-    `out = act(alpha scale_a a scale_b b + beta out + bias) + residual`.
-
-    Attributes:
-        problem: its sizes and precision; the layout says how a and b are stored.
-        arrays: the operands by their names in `OPERANDS`: `a`, (m, k) or (batch, m, k); `b`,
-            (k, n) or (batch, k, n); `c`, (m, n) or (batch, m, n), which is `out`; and those that
-            the problem has besides.
-        alpha: factor of a b.
-        beta: factor of the previous contents of `out`.
-    """
-
-    problem: Problem
-    arrays: Mapping[str, Any]
-    alpha: float
-    beta: float
-
-    @property
-    def plain(self) -> bool:
-        """Whether it is `out = a b` alone."""
-        scaled = self.alpha != 1 or self.beta != 0
-        return not scaled and self.problem.epilogue.plain
 
 
 def in_elements(strides: Sequence[int], itemsize: int, name: str) -> tuple[int, ...]:
@@ -165,13 +145,15 @@ class Torch(Framework):
             return like.new_empty(shape)
         return like.new_empty(shape, dtype=getattr(self._torch, dtype))
 
-    def vendor_gemm(self, call: GemmCall) -> bool:
-        torch, problem, bias = self._torch, call.problem, call.arrays.get("bias")
+    def vendor_gemm(
+        self, problem: Problem, arrays: Mapping[str, Any], alpha: float, beta: float
+    ) -> bool:
+        torch, bias = self._torch, arrays.get("bias")
         if problem.gated:
             return False  # it was timed with gates apart
         if problem.precision.eight_bit:
-            return self._scaled_gemm(call)
-        if problem.output != "same" or (call.beta and bias is not None):
+            return (alpha, beta) == (1, 0) and self._scaled_gemm(problem, arrays)
+        if problem.output != "same" or (beta and bias is not None):
             return False
         # TF32 is a setting of the process, which other threads may rely on: never change it here.
         vendor = problem.precision.vendor
@@ -179,31 +161,29 @@ class Torch(Framework):
             problem.operand_types[0] == "f32" and tf32_allowed(torch) != (vendor == "tf32")
         ):
             return False
-        matrices = call.arrays["a"], call.arrays["b"], call.arrays["c"]
-        if (operands := _one_batch_axis(*matrices)) is None:
+        if (operands := _one_batch_axis(arrays["a"], arrays["b"], arrays["c"])) is None:
             return False
         a, b, out = operands
         batched = out.dim() == 3
-        if call.alpha == 0:  # a sum without summands, as cuBLAS may multiply NaN by 0
+        if alpha == 0:  # a sum without summands, as cuBLAS may multiply NaN by 0
             a, b = a.narrow(-1, 0, 0), b.narrow(-2, 0, 0)
         elif (function := fused(torch, problem)) is not None:
-            function(bias, a, b, alpha=call.alpha, out=out)
+            function(bias, a, b, alpha=alpha, out=out)
             return True
-        if call.alpha == 1 and call.beta == 0 and bias is None:
+        if (alpha, beta) == (1, 0) and bias is None:
             (torch.bmm if batched else torch.mm)(a, b, out=out)
         else:
-            added, beta = (out, call.beta) if bias is None else (bias, 1)
+            added, factor = (out, beta) if bias is None else (bias, 1)
             scaled_gemm = torch.baddbmm if batched else torch.addmm
-            scaled_gemm(added, a, b, beta=beta, alpha=call.alpha, out=out)
-        self._finish(call)
+            scaled_gemm(added, a, b, beta=factor, alpha=alpha, out=out)
+        self._finish(problem, arrays)
         return True
 
-    def _scaled_gemm(self, call: GemmCall) -> bool:
+    def _scaled_gemm(self, problem: Problem, arrays: Mapping[str, Any]) -> bool:
         """`vendor_gemm` of operands of 8 bits."""
-        problem, arrays = call.problem, call.arrays
         out = arrays["c"]
         multiply = scaled_product(self._torch, problem)
-        if multiply is None or call.alpha != 1 or call.beta != 0 or out.dim() > 2:
+        if multiply is None or out.dim() > 2:
             return False
         scale_a, scale_b = arrays.get("scale_a"), arrays.get("scale_b")
         if scale_a is None and problem.compute != "i8":
@@ -211,14 +191,14 @@ class Torch(Framework):
             if scale_a is None:
                 return False
         multiply(arrays["a"], arrays["b"], scale_a, scale_b, arrays.get("bias"), out)
-        self._finish(call)
+        self._finish(problem, arrays)
         return True
 
-    def _finish(self, call: GemmCall) -> None:
+    def _finish(self, problem: Problem, arrays: Mapping[str, Any]) -> None:
         """Applies the activation to the output, and adds the residual."""
-        out, residual = call.arrays["c"], call.arrays.get("residual")
-        if call.problem.activation is not None:
-            in_place(self._torch, call.problem.activation)(out)
+        out, residual = arrays["c"], arrays.get("residual")
+        if problem.activation is not None:
+            in_place(self._torch, problem.activation)(out)
         if residual is not None:
             self._torch.add(out, residual, out=out)
 
@@ -296,7 +276,6 @@ class CuPy(Framework):
             return self._cupy.empty(shape, dtype=self._dtype(dtype) if dtype else like.dtype)
 
     def _dtype(self, name: str) -> Any:
-        """A dtype by its name."""
         dtype = getattr(self._cupy, name, None)
         if dtype is not None:
             return dtype
@@ -308,12 +287,13 @@ class CuPy(Framework):
             ) from error
         return getattr(ml_dtypes, name)
 
-    def vendor_gemm(self, call: GemmCall) -> bool:
-        problem = call.problem
-        served = problem.precision.cupy and problem.output == "same"
-        if not served or not call.plain or settings.cupy_tf32():
+    def vendor_gemm(
+        self, problem: Problem, arrays: Mapping[str, Any], alpha: float, beta: float
+    ) -> bool:
+        served = problem.precision.cupy and problem.output == "same" and problem.epilogue.plain
+        if not served or (alpha, beta) != (1, 0) or settings.cupy_tf32():
             return False
-        self._cupy.matmul(call.arrays["a"], call.arrays["b"], out=call.arrays["c"])
+        self._cupy.matmul(arrays["a"], arrays["b"], out=arrays["c"])
         return True
 
 

@@ -362,16 +362,13 @@ class TunedKernel:
         arrays: list[Any] = []
         values: list[int | float | bytes] = []
         for place, argument in enumerate(arguments):
-            if self._is_array(place):
+            if self._names[place].endswith("]"):
                 arrays.append(argument)
                 values.append(self._address(place, argument, grid is None))
             else:
                 values.append(_number(self._names[place], argument, place))
         handle = self._stream(arrays) if stream is None else _handle(stream)
         self._enqueue(tuple(values), grid or self.grid)(handle)
-
-    def _is_array(self, place: int) -> bool:
-        return self._names[place].endswith("]")
 
     def _address(self, place: int, array: Any, shaped: bool) -> int:
         """The address of an array, which is checked when its signature is new."""

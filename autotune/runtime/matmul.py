@@ -16,7 +16,6 @@ from autotune.problem import Problem
 from autotune.problem.call import BY_NAME
 from autotune.runtime import quantized
 from autotune.runtime.arrays import ArrayInfo, check
-from autotune.runtime.frameworks import GemmCall
 from autotune.runtime.launcher import BoundGemm
 from autotune.runtime.native import NativeCalls
 from autotune.runtime.operands import (
@@ -368,4 +367,4 @@ class Matmul:
         owners = (self.runtime.framework(array, "B") for array in operands.values())
         if any(type(owner) is not type(framework) for owner in owners):
             return False
-        return framework.vendor_gemm(GemmCall(problem, operands, options.alpha, options.beta))
+        return framework.vendor_gemm(problem, operands, options.alpha, options.beta)

@@ -271,18 +271,8 @@ def _output(compute: str, a: ArrayInfo, out: ArrayInfo) -> str:
 
 
 def _scale(problem: Problem, infos: Mapping[str, ArrayInfo], scale: str | None) -> str:
-    """The granularity of the scales among the operands of a call; `none` without any.
-
-    Args:
-        problem: the problem without scales.
-        infos: the operands by their names.
-        scale: the granularity, if the caller named it.
-
-    Raises:
-        ArrayError: for one of the scales alone, for other shapes than those of a granularity, or if
-            there are no scales although `scale` names them.
-        ProblemError: for an unknown granularity.
-    """
+    """The granularity of the scales among the operands of a call, which may be given as `scale`;
+    `none` without any."""
     scales = {name: infos[name] for name in ("scale_a", "scale_b") if name in infos}
     if len(scales) == 1:
         raise ArrayError("scale_a and scale_b belong together; give both or none")
@@ -387,11 +377,7 @@ def checked_operands(
 
 
 def _matrix_memory(problem: Problem, launches: Launches, ordinal: int) -> dict[str, MatrixMemory]:
-    """The checked memory of A, B and C.
-
-    Raises:
-        ArrayError: if no kernel can take them.
-    """
+    """The checked memory of A, B and C."""
     a, b, out, _ = launches
     assert out is not None
     memory_a, memory_b = (
@@ -411,11 +397,7 @@ def _further_memory(
     memory: Mapping[str, MatrixMemory],
     ordinal: int,
 ) -> MatrixMemory:
-    """The checked memory of an operand beside A, B and C.
-
-    Raises:
-        ArrayError: if the problem does not have it, or no kernel can take it.
-    """
+    """The checked memory of an operand beside A, B and C."""
     info = infos[operand.name]
     if operand.kind == "matrix":
         return check_residual(info, infos["c"], memory["c"], ordinal)

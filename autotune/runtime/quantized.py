@@ -5,7 +5,7 @@ The launches of such a matmul quantise A into memory of the stream and multiply 
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterable, Mapping, Sequence
+from collections.abc import Container, Mapping, Sequence
 from dataclasses import replace
 from functools import lru_cache
 from math import prod
@@ -288,9 +288,10 @@ def quantised_infos(infos: Mapping[str, ArrayInfo], options: CallOptions) -> dic
         UsageError: for a batch-invariant product.
         ProblemError: for an unknown compute or scale.
     """
-    refuse_additions(
-        BY_NAME[name].argument for name in infos if name not in ("a", "b", "c", "bias", "scale_b")
-    )
+    for name in infos:
+        if name not in ("a", "b", "c", "bias", "scale_b"):
+            word = BY_NAME[name].argument
+            raise ArrayError(f"an A that is quantised on the way in takes no {word}; give scale_a")
     if options.policy.batch_invariant:
         raise UsageError("a batch-invariant product does not quantise its A; give scale_a")
     source, b, scale_b = infos["a"], infos["b"], infos["scale_b"]
@@ -339,7 +340,6 @@ def target_beside(a: ArrayInfo, b: ArrayInfo, compute: str | None) -> ElementTyp
     """
     if a.dtype not in SOURCES:
         raise ArrayError("scale_a and scale_b belong together; give both or none")
-    types = {row.dtype: row for row in ELEMENT_TYPES.values()}
     row = None if compute is None else PRECISIONS[canonical("compute", compute, COMPUTES)]
     if row is None or not row.eight_bit:
         raise ArrayError(
@@ -351,20 +351,7 @@ def target_beside(a: ArrayInfo, b: ArrayInfo, compute: str | None) -> ElementTyp
         raise ArrayError(
             f"B is {b.dtype}; {row.name} quantises A alone: give B in {listed(legal, 'or')}"
         )
-    return row.second if row.second and types[b.dtype] is row.operand else row.operand
-
-
-def refuse_additions(names: Iterable[str]) -> None:
-    """Refuses the operands that a product cannot take while it quantises its A.
-
-    Args:
-        names: the keywords of those that are given.
-
-    Raises:
-        ArrayError: if there are any.
-    """
-    for name in names:
-        raise ArrayError(f"an A that is quantised on the way in takes no {name}; give scale_a")
+    return row.second if row.second and b.dtype == row.operand.dtype else row.operand
 
 
 def bind_quantised(

@@ -128,17 +128,11 @@ class Runtime:
                 if answer is None:
                     raise NotFoundError(unserved(problem, device))
                 if answer.vendor:
-                    answer = self._with_sound_vendor(answer)
+                    answer = without_faulty_vendor(answer, self.cublas_version)
+                    if not answer.vendor:
+                        settings.warn_once(answer.note)
                 self._answers[problem, ordinal, objective] = answer
             return answer
-
-    def _with_sound_vendor(self, answer: Answer) -> Answer:
-        """The answer; without the vendor's library, and logged, if its installed version
-        may be wrong on the problem."""
-        sound = without_faulty_vendor(answer, self.cublas_version)
-        if not sound.vendor:
-            settings.warn_once(sound.note)
-        return sound
 
     @cached_property
     def cublas_version(self) -> str:

@@ -19,7 +19,7 @@ from autotune.errors import ArrayError, FrozenError, UsageError
 from autotune.runtime.frameworks import own_scales
 from autotune.settings import Policy
 from autotune.torch import operator, scaled
-from autotune.torch.operator import Product, shape_of
+from autotune.torch.operator import Product, called_with, shape_of
 from autotune.torch.scaled import ScaledProduct
 
 if TYPE_CHECKING:
@@ -144,13 +144,10 @@ def launch(
         product: Any = Product(a, b, activation=activation, compute=compute, dependent=dependent)
         run: Callable[..., Any] = operator.on_gpu
         if "scale_a" in named:
-            product, run = ScaledProduct(a, b, None, None, None, out.dtype, fast), _scaled
+            product = ScaledProduct(a, b, None, None, None, out.dtype, fast)
+            run = called_with(ScaledProduct, scaled.on_gpu)
         product = product._replace(**dict(zip(named, further, strict=True)))
         return out.copy_(settings.followed(policy, run, *product))
-
-
-def _scaled(*arguments: Any) -> Any:
-    return scaled.on_gpu(ScaledProduct(*arguments))
 
 
 @lru_cache(maxsize=64)

@@ -330,11 +330,7 @@ def _as_problem(product: GraphProduct) -> Variant | None:
 
 
 def _check_readable(operands: Mapping[str, Any]) -> None:
-    """Refuses operands that a kernel cannot read in place, as copies may cost more than it gains.
-
-    Raises:
-        ArrayError: for the first.
-    """
+    """Refuses operands that a kernel cannot read in place: copies may cost more than it gains."""
     for name, operand in operands.items():
         if name in ("a", "b"):
             memory_of(described(operand, name))

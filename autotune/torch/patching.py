@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, TextIO
 
@@ -140,15 +140,24 @@ def patch(
     options = _options(policy, search)
     if not min_gain >= 0:
         raise UsageError(f"min_gain is {min_gain}; give 0 or more, such as 0.05 for 5 %")
-    if compute is not None and policy.batch_invariant:
-        raise UsageError("batch invariance takes no compute of 8 bits; leave either out")
+    console = _console(file)
     if compute is not None:
-        named = canonical("compute", compute, COMPUTES)
-        quantization = Quantization(named, scale, accumulate)
-        return _quantise(model, quantization, kept, sample, min_gain, options, file)
+        if policy.batch_invariant:
+            raise UsageError("batch invariance takes no compute of 8 bits; leave either out")
+        quantization = Quantization(canonical("compute", compute, COMPUTES), scale, accumulate)
+        if options is not None and sample is None:
+            raise UsageError("tune without a sample; give an input of the model, sample=x")
+        unpatch(model)
+        layers = [
+            (name, module, _obstacle(module.weight))
+            for name, module in model.named_modules()
+            if type(module) is nn.Linear
+        ]
+        quantised = patch_quantized(model, layers, quantization, kept, sample, min_gain, options)
+        console.print(quantized_table(quantised))
+        return quantised
     if options and numbers is None:
         raise UsageError("tune without rows; give the rows of the layers' inputs, such as rows=512")
-    console = _console(file)
     unpatch(model)
     if policy.batch_invariant:
         report = _patch_by_ranges(_groups(model), numbers, options, kept)
@@ -236,16 +245,11 @@ def _patch_by_records(
         if tuned:
             console.print(shape_table(tuned))
             records = {ordinal: LayerRecords.on(r.device, store) for ordinal, r in records.items()}
-    table: list[Row] = []
-    for group in groups:
-        numbers = rows_of(rows, group.layer)
-        if (why := _why_left(group, numbers)) is not None:
-            table.append(Row(group.layer, why=why))
-            continue
-        compared = compare_layer(group.layer, numbers, records[group.ordinal], min_gain)
-        if compared[0].replaced:
-            patched(group.modules, policy)
-        table += compared
+
+    def compared(group: LayerGroup, numbers: Mapping[int, int] | None) -> Sequence[Row]:
+        return compare_layer(group.layer, numbers, records[group.ordinal], min_gain)
+
+    table = _patched_rows(groups, rows, policy, compared)
     unknown = sum(row.why == UNKNOWN for row in table)
     for recorded in records.values():
         if unknown and not (recorded.problems or recorded.ranges):
@@ -254,27 +258,22 @@ def _patch_by_records(
     return Report(devices, tuple(table))
 
 
-def _quantise(
-    model: nn.Module,
-    quantization: Quantization,
+def _patched_rows(
+    groups: Iterable[LayerGroup],
+    rows: Rows,
     policy: Policy | None,
-    sample: Any,
-    min_gain: float,
-    options: Search | None,
-    file: TextIO | None,
-) -> QuantizedReport:
-    """`patch` with a compute of 8 bits; `options` say how it tunes, None not at all."""
-    if options is not None and sample is None:
-        raise UsageError("tune without a sample; give an input of the model, sample=x")
-    unpatch(model)
-    layers = [
-        (name, module, _obstacle(module.weight))
-        for name, module in model.named_modules()
-        if type(module) is nn.Linear
-    ]
-    report = patch_quantized(model, layers, quantization, policy, sample, min_gain, options)
-    _console(file).print(quantized_table(report))
-    return report
+    compared: Callable[[LayerGroup, Mapping[int, int] | None], Sequence[Row]],
+) -> list[Row]:
+    """The rows of the table of all layers; patches those that are `compared` as replaced."""
+    table: list[Row] = []
+    for group in groups:
+        numbers = rows_of(rows, group.layer)
+        why = group.obstacle or ("not among the shapes" if numbers == {} else None)
+        own = [Row(group.layer, why=why)] if why else compared(group, numbers)
+        if all(row.replaced for row in own):
+            patched(group.modules, policy)
+        table += own
+    return table
 
 
 def _console(file: TextIO | None) -> Console:
@@ -331,14 +330,8 @@ def _compute(dtype: Any) -> str:
 def _tune_missing(
     groups: Iterable[LayerGroup], rows: Rows, records: dict[int, LayerRecords], options: Search
 ) -> ShapesReport:
-    """Tunes the shapes of layers that have no record, those of a GPU under one budget.
-
-    Args:
-        groups: the layers.
-        rows: the numbers of rows, as `patch` takes them.
-        records: records of each GPU.
-        options: options of the searches; the budget is for one shape.
-    """
+    """Tunes the shapes of layers that have no record, those of a GPU under one budget; that of the
+    `options` is for one shape."""
     usable = [group for group in groups if group.obstacle is None]
     tuned: list[ShapeRow] = []
     for ordinal, recorded in records.items():
@@ -359,43 +352,27 @@ def _tune_missing(
 def _patch_by_ranges(
     groups: Sequence[LayerGroup], rows: Rows, options: Search | None, policy: Policy | None
 ) -> Report:
-    """Patches the layers that a batch-invariant range serves, however fast cuBLAS is.
-
-    Args:
-        groups: the layers of the model.
-        rows: the numbers of rows, as `patch` takes them.
-        options: how missing ranges are tuned; None tunes none.
-        policy: the policy that the layers keep; None follows the current one at each call.
-    """
+    """Patches the layers that a batch-invariant range serves, however fast cuBLAS is; `options` say
+    how missing ranges are tuned, None not at all."""
     usable = [group for group in groups if group.obstacle is None]
     devices = {group.ordinal: runtime.probe(group.ordinal) for group in usable}
     records = Records(Store(settings.cache_dir()))
-    table: list[Row] = []
-    for group in groups:
-        numbers = rows_of(rows, group.layer)
-        if (why := _why_left(group, numbers)) is not None:
-            table.append(Row(group.layer, why=why))
-            continue
+
+    def compared(group: LayerGroup, numbers: Mapping[int, int] | None) -> Sequence[Row]:
         device, counts = devices[group.ordinal], tuple(numbers or (1,))
         if options and batch_invariant(_plain(group, 1), device, records) is None:
             span = Span(_plain(group, max(counts)), "m", 1)
             ranges.tune(span, options, device=f"gpu:{group.ordinal}", batch_invariant=True)
         answers = {m: batch_invariant(_plain(group, m), device, records) for m in counts}
-        compared = [
+        return [
             Row(group.layer, m, answer.problem, answer.time_us, replaced=True)
             if answer
             else Row(group.layer, m, why=NO_RANGE)
             for m, answer in answers.items()
         ]
-        if all(row.replaced for row in compared):
-            patched(group.modules, policy)
-        table += compared
+
+    table = _patched_rows(groups, rows, policy, compared)
     return Report(tuple(device.name for device in devices.values()), tuple(table))
-
-
-def _why_left(group: LayerGroup, numbers: Mapping[int, int] | None) -> str | None:
-    """The reason to leave layers unchanged before their numbers of rows are compared."""
-    return group.obstacle or ("not among the shapes" if numbers == {} else None)
 
 
 def _plain(group: LayerGroup, m: int) -> Problem:

@@ -18,6 +18,7 @@ from autotune.families.shared.arguments import (
     transposed,
     variants,
 )
+from autotune.families.shared.tiling import WARP
 from autotune.problem import Problem
 from autotune.problem.integers import ceil_div, round_up
 
@@ -120,7 +121,6 @@ class GemvParams:
         return self.strips(oriented) * self.split_k * oriented.batch
 
 
-LANES = 32
 SPLITS_AT_ONCE = 8
 """Partial sums along K that a thread loads together (`gemv.cu`)."""
 
@@ -128,7 +128,7 @@ SPLITS_AT_ONCE = 8
 def work(p: GemvParams, problem: Problem) -> Work:
     """The work of a block; an iteration is a batch: `depth` steps of each of the `ways`."""
     form, steps = oriented(problem), p.batch_steps
-    warps = p.threads / LANES
+    warps = p.threads / WARP
     # Vectors of a thread: of the larger operand, which cp.async takes through shared memory, and of
     # the smaller one, which all lanes read.
     large, small = p.depth * p.columns / VECTOR, p.depth * p.rows / VECTOR
@@ -139,14 +139,14 @@ def work(p: GemvParams, problem: Problem) -> Work:
         blocks=p.blocks(form),
         rows=p.rows,
         columns=p.width,
-        warps=ceil_div(p.threads, LANES),
+        warps=ceil_div(p.threads, WARP),
         iterations=ceil_div(p.steps(form), steps),
         issue=warps * (p.depth * p.rows * p.columns + small + through / 2),
-        copies=warps * large + steps * p.rows / LANES,
-        shared=warps * (small + VECTOR * (large + through)) + steps * p.rows / LANES,
+        copies=warps * large + steps * p.rows / WARP,
+        shared=warps * (small + VECTOR * (large + through)) + steps * p.rows / WARP,
         bytes=problem.element_bytes * steps * (form.m + p.width),
         ahead=p.stages - 1,
-        end=2 * p.ways * p.tile / LANES,
+        end=2 * p.ways * p.tile / WARP,
         gathers=max(1.0, p.split_k / together) if p.split_k > 1 else 0,
         traits=("gemv", f"gemv {'async' if p.stages > 1 else 'staged'}"),
     )

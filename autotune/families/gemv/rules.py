@@ -166,9 +166,7 @@ def _spills_fault(p: GemvParams, _problem: Problem, device: Device) -> str | Non
 
 
 def _shared_fault(p: GemvParams, problem: Problem, device: Device) -> str | None:
-    needed = p.shared_bytes(along_k(oriented(problem), "b"))
-    most = device.shared_per_block_optin
-    return None if needed <= most else f"needs {needed} bytes a block, {device.name} allows {most}"
+    return limits.shared_fault(p.shared_bytes(along_k(oriented(problem), "b")), 1, device)
 
 
 def _flight_fault(p: GemvParams, problem: Problem, device: Device) -> str | None:

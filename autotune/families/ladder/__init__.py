@@ -276,14 +276,6 @@ RUNGS = (
 )
 
 
-def _rungs(problem: Problem, _device: Device) -> tuple[int, ...]:
-    return tuple(rung.number for rung in RUNGS if rung.compute == problem.compute)
-
-
-def _workers(_problem: Problem, device: Device) -> tuple[int, ...]:
-    return tuple(dict.fromkeys(rung.workers(device) for rung in RUNGS))
-
-
 @dataclass
 class LadderParams:
     """Parameters of a rung.
@@ -293,8 +285,12 @@ class LadderParams:
         workers: blocks of a persistent grid; 0 for a block a tile.
     """
 
-    rung: int = parameter_from(_rungs)
-    workers: int = parameter_from(_workers)
+    rung: int = parameter_from(
+        lambda problem, _: tuple(row.number for row in RUNGS if row.compute == problem.compute)
+    )
+    workers: int = parameter_from(
+        lambda _, device: tuple(dict.fromkeys(rung.workers(device) for rung in RUNGS))
+    )
 
     @property
     def row(self) -> Rung:

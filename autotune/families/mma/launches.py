@@ -7,7 +7,7 @@ from math import gcd
 
 from autotune.families.config import Config
 from autotune.families.family import Work
-from autotune.families.mma.parameters import WARP, MmaParams
+from autotune.families.mma.parameters import MmaParams
 from autotune.families.plan import (
     VECTOR_BYTES,
     Alignment,
@@ -29,6 +29,7 @@ from autotune.families.shared.arguments import (
     transposes,
 )
 from autotune.families.shared.packing import OperandPair, VectorOperand, packed_bytes
+from autotune.families.shared.tiling import WARP
 from autotune.problem import Problem
 from autotune.problem.integers import ceil_div
 

@@ -11,12 +11,10 @@ from autotune.families.family import parameter, parameter_from
 from autotune.families.plan import Alignment
 from autotune.families.shared.arguments import along_k, transposed
 from autotune.families.shared.limits import has_cp_async
-from autotune.families.shared.packing import PACKS, Pack, packs
-from autotune.families.shared.tiling import buffer_bytes, tile_count
+from autotune.families.shared.packing import PACKS, Pack
+from autotune.families.shared.tiling import WarpTiles, buffer_bytes
 from autotune.problem import PRECISIONS, Precision, Problem
 from autotune.problem.integers import ceil_div
-
-WARP = 32
 
 
 def converts(problem: Problem, device: Device) -> bool:
@@ -53,7 +51,7 @@ def _copy_paths(problem: Problem, device: Device) -> tuple[CopyPath, ...]:
 
 
 @dataclass
-class MmaParams:
+class MmaParams(WarpTiles):
     """Parameters of `mma`.
 
     Attributes:
@@ -100,11 +98,6 @@ class MmaParams:
     group: int = parameter(1, 2, 3, 4, 6, 8, 12, 16, 24)
 
     @property
-    def elements(self) -> int:
-        """Elements of the tile."""
-        return self.bm * self.bn
-
-    @property
     def operand_rows(self) -> tuple[tuple[str, int], tuple[str, int]]:
         """The rows of `a` and of `b` in the tile: along M and N of the caller's problem."""
         rows_a, rows_b = (self.bn, self.bm) if self.swap else (self.bm, self.bn)
@@ -116,36 +109,12 @@ class MmaParams:
 
     def tiles(self, problem: Problem) -> int:
         """Tiles that cover one C of the batch."""
-        return tile_count(self.oriented(problem), self.bm, self.bn)
-
-    def count(self, problem: Problem) -> int:
-        """Tiles that cover C for the whole batch."""
-        return self.tiles(problem) * problem.batch
-
-    @property
-    def accumulators(self) -> int:
-        """Accumulators a thread."""
-        return self.wm * self.wn // WARP
+        return super().tiles(self.oriented(problem))
 
     def neighbours(self, problem: Problem) -> int:
         """Elements of a row of C that a thread holds side by side (mma/fragments.cuh)."""
         apart = problem.element_bytes == 4 and not along_k(problem, "b")
         return min(8, self.wn // 4) if apart else 2
-
-    @property
-    def warps_a_slice(self) -> int:
-        """Warps that compute the tile in each slice of a buffer."""
-        return (self.bm // self.wm) * (self.bn // self.wn)
-
-    @property
-    def warps(self) -> int:
-        """Warps a block."""
-        return self.warps_a_slice * self.slices
-
-    @property
-    def threads(self) -> int:
-        """Threads a block."""
-        return WARP * self.warps
 
     @property
     def precision(self) -> Precision:
@@ -180,10 +149,6 @@ class MmaParams:
     def is_async(self) -> bool:
         """Whether cp.async copies them."""
         return self.copy != "staged"
-
-    def packs(self, operand: str) -> bool:
-        """Whether `a` or `b` is copied before it is multiplied."""
-        return packs(self.pack, operand)
 
     def width(self, problem: Problem, operand: str, alignment: int) -> int:
         """Elements of the vectors that an operand read in place is copied in.

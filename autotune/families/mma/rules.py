@@ -56,7 +56,6 @@ MANY_COLUMNS = 12
 
 
 def _column_fault(p: MmaParams, problem: Problem, _device: Device) -> str | None:
-    """Why a block does not compute a column of such tiles; None if it may."""
     if p.copy != "ahead":
         return None
     if p.swap or p.slices > 1:
@@ -70,7 +69,6 @@ def _column_fault(p: MmaParams, problem: Problem, _device: Device) -> str | None
 
 
 def _column_stages_fault(p: MmaParams, problem: Problem, _device: Device) -> str | None:
-    """Why A does not come in this number of buffers; None if it may."""
     if p.copy != "ahead":
         return None
     width = p.width(problem, "a", Alignment.dense(problem).a)
@@ -80,14 +78,12 @@ def _column_stages_fault(p: MmaParams, problem: Problem, _device: Device) -> str
 
 
 def _column_depth_fault(p: MmaParams, problem: Problem, _device: Device) -> str | None:
-    """Why a buffer of a column has another depth; None if K needs this one."""
     if p.copy != "ahead" or p.bk == next(bk for bk in DEPTHS if bk >= problem.k):
         return None
     return f"bk={p.bk} is not the least that holds K={problem.k}"
 
 
 def _column_group_fault(p: MmaParams, problem: Problem, device: Device) -> str | None:
-    """Why a block does not compute `group` tiles of a column; None if it may."""
     if p.group == 1:
         return "a column of one tile has no next tile"
     if p.group > ceil_div(problem.m, p.bm):

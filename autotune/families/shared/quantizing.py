@@ -5,14 +5,15 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from autotune.families.config import Config
-from autotune.families.plan import VECTOR_BYTES, Argument, Constant, Launch, LaunchPlan, Template
+from autotune.families.plan import VECTOR_BYTES, Argument, Launch, LaunchPlan, Template
 from autotune.families.shared.arguments import words
 from autotune.families.shared.cuda_enums import enumerator
 from autotune.families.shared.limits import LARGEST_GRID_X, LARGEST_GRID_YZ
+from autotune.families.shared.tiling import WARP
 from autotune.problem import SCALE_BLOCK, ElementType
 from autotune.problem.integers import ceil_div, round_up
 
-WARP, MOST_THREADS = 32, 1024
+MOST_THREADS = 1024
 THREADS = 256
 """Threads of a block that has a part of a row, or several rows."""
 FEW_ROWS = 256
@@ -69,7 +70,8 @@ class Quantizing:
         if self.columns % self.vector or self.vector > VECTOR_BYTES // self.source.bytes:
             raise ValueError(f"{self.columns} columns have no vectors of {self.vector} elements")
         if max(grid := self._grid) > LARGEST_GRID_X or max(grid[1:]) > LARGEST_GRID_YZ:
-            raise ValueError(f"{self._sizes} need a grid of {grid} blocks; quantise parts of it")
+            sizes = f"{self.batch} x {self.rows} x {self.columns}"
+            raise ValueError(f"{sizes} need a grid of {grid} blocks; quantise parts of it")
 
     @property
     def scales(self) -> tuple[int, ...]:
@@ -93,17 +95,7 @@ class Quantizing:
         return LaunchPlan(config, (search, quantize), workspace=FLOAT_BYTES * parts, product=1)
 
     def _launch(self, kernel: str, grid: tuple[int, int, int], *read: str) -> Launch:
-        return Launch(
-            Template("quantize.cu", kernel, self._params, named=True),
-            grid=grid,
-            block=(self._threads, 1, 1),
-            shared=self._shared,
-            arguments=(*words(*read), *self._numbers),
-        )
-
-    @property
-    def _params(self) -> tuple[tuple[str, Constant], ...]:
-        return (
+        params = (
             ("FROM", enumerator("ElementType", self.source.enumerator)),
             ("TO", enumerator("ElementType", self.target.enumerator)),
             ("SCALE", enumerator("Scale", self.scale)),
@@ -114,11 +106,15 @@ class Quantizing:
             ("LANES", self._lanes),
             ("THREADS", self._threads),
         )
-
-    @property
-    def _numbers(self) -> tuple[Argument, ...]:
         rows = self.rows if self.scale == "block" else self._all_rows
-        return tuple(Argument("i32", number) for number in (rows, self.columns, self._parts))
+        numbers = (Argument("i32", number) for number in (rows, self.columns, self._parts))
+        return Launch(
+            Template("quantize.cu", kernel, params, named=True),
+            grid=grid,
+            block=(self._threads, 1, 1),
+            shared=FLOAT_BYTES * self._threads // WARP,
+            arguments=(*words(*read), *numbers),
+        )
 
     @property
     def _grid(self) -> tuple[int, int, int]:
@@ -168,15 +164,10 @@ class Quantizing:
 
     @property
     def _threads(self) -> int:
-        """Threads a block."""
         if not self._whole:
             return THREADS
         lanes = self._lanes
         return THREADS if lanes == WARP and not self._few else lanes
-
-    @property
-    def _shared(self) -> int:
-        return FLOAT_BYTES * self._threads // WARP
 
     @property
     def _groups(self) -> int:
@@ -194,7 +185,3 @@ class Quantizing:
         if not self._split:
             return 0
         return min(PARTS, self._chunks * (1 if self.scale == "row" else self._all_rows))
-
-    @property
-    def _sizes(self) -> str:
-        return f"{self.batch} x {self.rows} x {self.columns}"

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import itertools
 from functools import lru_cache
-from typing import NamedTuple, Protocol
+from typing import Protocol
 
 from autotune.device import Device
 from autotune.families.shared.limits import grid_fault
+from autotune.families.shared.packing import Pack, packs
 from autotune.problem import Problem
 from autotune.problem.integers import ceil_div
 
@@ -53,22 +54,56 @@ def longest_split(iterations: int, splits: int) -> int:
     return longest if ceil_div(iterations, longest) == splits else 0
 
 
-class WarpTiles(Protocol):
-    """The parameters of a kernel whose blocks compute bm x bn of C in wm x wn tiles of warps."""
+WARP = 32
+"""Threads of a warp."""
+
+
+class WarpTiles:
+    """The parameters of a kernel whose blocks compute bm x bn of C in wm x wn tiles of warps.
+
+    `slices` groups of warps share the K of a buffer.
+    """
 
     bm: int
     bn: int
     wm: int
     wn: int
+    slices: int
     split_k: int
     min_blocks: int
+    pack: Pack
 
     @property
-    def threads(self) -> int: ...
+    def elements(self) -> int:
+        """Elements of the tile."""
+        return self.bm * self.bn
 
-    def count(self, problem: Problem) -> int: ...
+    @property
+    def warps_a_slice(self) -> int:
+        """Warps that compute the tile in each slice of a buffer."""
+        return (self.bm // self.wm) * (self.bn // self.wn)
 
-    def tiles(self, problem: Problem) -> int: ...
+    @property
+    def warps(self) -> int:
+        """Warps a block."""
+        return self.warps_a_slice * self.slices
+
+    @property
+    def threads(self) -> int:
+        """Threads a block."""
+        return WARP * self.warps
+
+    def tiles(self, problem: Problem) -> int:
+        """Tiles that cover one C of the batch."""
+        return tile_count(problem, self.bm, self.bn)
+
+    def count(self, problem: Problem) -> int:
+        """Tiles that cover C for the whole batch."""
+        return self.tiles(problem) * problem.batch
+
+    def packs(self, operand: str) -> bool:
+        """Whether `a` or `b` is copied before it is multiplied."""
+        return packs(self.pack, operand)
 
 
 def warp_rows_fault(p: WarpTiles, _problem: Problem, _device: Device) -> str | None:
@@ -135,20 +170,6 @@ def streamed_tiles(tiles: int, workers: int) -> int:
     return tiles if tiles < 2 * workers else tiles % workers + workers
 
 
-class BlockShares(NamedTuple):
-    """The work of the blocks of a kernel that tiles C.
-
-    Attributes:
-        blocks: blocks of the grid.
-        iterations: k-iterations of each, on average.
-        parts: tiles that each computes at least a part of, on average.
-    """
-
-    blocks: int
-    iterations: float
-    parts: float
-
-
 class SharesTiles(Protocol):
     """Parameters of a kernel whose blocks share the K of tiles by splits or as stream-K workers."""
 
@@ -162,18 +183,19 @@ class SharesTiles(Protocol):
     def tiles(self, problem: Problem) -> int: ...
 
 
-def block_shares(p: SharesTiles, problem: Problem, blocks: int) -> BlockShares:
-    """The work of the blocks of a kernel; `blocks` is their number without stream-K.
+def block_shares(p: SharesTiles, problem: Problem, blocks: int) -> tuple[int, float, float]:
+    """Blocks of a grid, and on average the k-iterations of each and the tiles that it computes at
+    least a part of; `blocks` is the number without stream-K.
 
     Workers and the blocks of whole tiles that follow them have the same work on average.
     """
     iterations = ceil_div(problem.k, p.bk)
     if p.reduction != "stream":
-        return BlockShares(blocks, ceil_div(iterations, p.split_k), 1)
+        return blocks, ceil_div(iterations, p.split_k), 1
     tiles, workers = p.tiles(problem), p.workers
     whole = (tiles - streamed_tiles(tiles, workers)) / workers
     parts = whole + 1 + (tiles / workers - whole)
-    return BlockShares(workers, iterations * tiles / workers, parts)
+    return workers, iterations * tiles / workers, parts
 
 
 def splits_of_a_tile(tiles: int, workers: int) -> float:

@@ -22,7 +22,8 @@ from autotune.families.shared.arguments import (
 )
 from autotune.families.shared.cuda_enums import enumerator
 from autotune.families.shared.packing import OperandPair, VectorOperand
-from autotune.families.simt.parameters import FLOAT_BYTES, WARP, SimtParams, reduction_rows
+from autotune.families.shared.tiling import WARP
+from autotune.families.simt.parameters import FLOAT_BYTES, SimtParams, reduction_rows
 from autotune.problem import Problem
 from autotune.problem.integers import ceil_div
 
@@ -58,15 +59,10 @@ def _operand(
         transposed = along_k(problem, name)
         copy = packing.copy(problem, name, transposed=transposed, start=start)
         return VectorOperand(name, VECTOR, copy)
-    return VectorOperand(name, _width(name, p, problem, alignment))
-
-
-def _width(name: str, p: SimtParams, problem: Problem, alignment: int) -> int:
-    """Floats of the vectors that an operand read in place comes in."""
-    # cp.async cannot transpose vectors: it copies a K-contiguous operand float by float.
     if not along_k(problem, name):
-        return gcd(alignment, problem.m if name == "a" else problem.n)
-    return 1 if p.copy == "async" else gcd(alignment, problem.k)
+        return VectorOperand(name, gcd(alignment, problem.m if name == "a" else problem.n))
+    # cp.async cannot transpose vectors: it copies a K-contiguous operand float by float.
+    return VectorOperand(name, 1 if p.copy == "async" else gcd(alignment, problem.k))
 
 
 def _gemm(

@@ -10,13 +10,11 @@ from autotune.families.family import parameter, parameter_from
 from autotune.families.shared import tiling
 from autotune.families.shared.arguments import along_k
 from autotune.families.shared.cuda_enums import ORDERS, REDUCTION, Order, Reduction
-from autotune.families.shared.packing import PACKS, Pack, packs, pitch
-from autotune.families.shared.tiling import tile_count
+from autotune.families.shared.packing import PACKS, Pack, pitch
 from autotune.problem import Problem
 
 CopyPath = Literal["staged", "async"]
 """Operands reach shared memory through registers, or by cp.async."""
-WARP = 32
 FLOAT_BYTES = 4
 PADDING = 4
 """Floats that a K-contiguous operand pads each buffer row with."""
@@ -30,7 +28,7 @@ def reduction_rows(splits: int) -> int:
 
 
 @dataclass
-class SimtParams:
+class SimtParams(tiling.WarpTiles):
     """Parameters of the register-tiled kernel, in the order of a configuration.
 
     Attributes:
@@ -76,32 +74,9 @@ class SimtParams:
     order: Order = parameter(*ORDERS)
 
     @property
-    def elements(self) -> int:
-        """Elements of the tile."""
-        return self.bm * self.bn
-
-    def tiles(self, problem: Problem) -> int:
-        """Tiles that cover one C of the batch."""
-        return tile_count(problem, self.bm, self.bn)
-
-    def count(self, problem: Problem) -> int:
-        """Tiles that cover C for the whole batch."""
-        return self.tiles(problem) * problem.batch
-
-    @property
     def sums(self) -> int:
         """Accumulators of a thread."""
         return self.tm * self.tn
-
-    @property
-    def warps(self) -> int:
-        """Warps of a block."""
-        return (self.bm // self.wm) * (self.bn // self.wn) * self.slices
-
-    @property
-    def threads(self) -> int:
-        """Threads a block."""
-        return WARP * self.warps
 
     @property
     def register_estimate(self) -> int:
@@ -148,10 +123,6 @@ class SimtParams:
             case "stream":
                 return 2 * self.workers * self.elements
         return 0
-
-    def packs(self, operand: str) -> bool:
-        """Whether `a` or `b` is copied before it is multiplied."""
-        return packs(self.pack, operand)
 
     def reads_along_k(self, problem: Problem, operand: str) -> bool:
         """Whether the rows that the kernel reads run along K; those of a packed copy do not."""

@@ -12,12 +12,11 @@ from autotune.families.family import CUDA_CORES, Family, ParameterFunction, Rule
 from autotune.families.plan import Alignment, Launch, LaunchPlan, Resources, Template
 from autotune.families.shared.arguments import along_k, operands, variants
 from autotune.families.shared.limits import grid_fault, threads_fault
-from autotune.families.shared.tiling import buffer_bytes, tile_count
+from autotune.families.shared.tiling import WARP, buffer_bytes, tile_count
 from autotune.families.summation import sequential, unordered
 from autotune.problem import Problem
 from autotune.problem.integers import ceil_div
 
-WARP = 32
 STEPS = 4
 """Steps of K whose loads the compiler issues together."""
 REGISTERS = 32
@@ -81,20 +80,18 @@ def _naive_work(p: NaiveParams, problem: Problem) -> Work:
 
 
 def _naive_plan(
-    config: Config, p: NaiveParams, problem: Problem, alignment: Alignment
+    config: Config, p: NaiveParams, problem: Problem, _alignment: Alignment
 ) -> LaunchPlan:
-    """One launch with one block for each block x block elements of each C."""
-    del alignment  # elements are loaded one by one
-    launch = Launch(
-        template=Template(
-            "naive.cu", "naive", (("COALESCED", p.coalesced), *variants(problem)), named=True
-        ),
-        grid=(tile_count(problem, p.block, p.block), 1, problem.batch),
-        block=(p.block, p.block, 1),
-        shared=0,
-        arguments=operands(problem),
-    )
-    return LaunchPlan(config, (launch,))
+    arguments = ("COALESCED", p.coalesced), *variants(problem)
+    return _plan(config, problem, Template("naive.cu", "naive", arguments, named=True), p.block)
+
+
+def _plan(
+    config: Config, problem: Problem, template: Template, side: int, shared: int = 0
+) -> LaunchPlan:
+    """One launch with one block for each side x side elements of each C, loaded one by one."""
+    grid, block = (tile_count(problem, side, side), 1, problem.batch), (side, side, 1)
+    return LaunchPlan(config, (Launch(template, grid, block, shared, operands(problem)),))
 
 
 NAIVE = Family(
@@ -133,9 +130,9 @@ def shared_bytes(tile_width: int) -> int:
     return buffer_bytes(tile_width, tile_width, tile_width, element_bytes=4)
 
 
-def _shared_fault(tile_width: int, device: Device) -> str | None:
+def _shared_fault(p: TiledParams, _problem: Problem, device: Device) -> str | None:
     """Both tiles fit the shared memory that a block gets without asking."""
-    needed = shared_bytes(tile_width)
+    needed = shared_bytes(p.tile_width)
     if needed <= device.shared_per_block:
         return None
     return f"needs {needed} bytes a block, {device.name} allows {device.shared_per_block}"
@@ -165,20 +162,12 @@ def _tiled_work(p: TiledParams, problem: Problem) -> Work:
 
 
 def _tiled_plan(
-    config: Config, p: TiledParams, problem: Problem, alignment: Alignment
+    config: Config, p: TiledParams, problem: Problem, _alignment: Alignment
 ) -> LaunchPlan:
-    """One launch with one block for each tile of each C."""
-    del alignment  # elements are loaded one by one
     width = p.tile_width
-    compiled_width = "TILE_WIDTH", width if p.specialized else 0
-    launch = Launch(
-        template=Template("tiled.cu", "tiled", (compiled_width, *variants(problem)), named=True),
-        grid=(tile_count(problem, width, width), 1, problem.batch),
-        block=(width, width, 1),
-        shared=shared_bytes(width),
-        arguments=operands(problem),
-    )
-    return LaunchPlan(config, (launch,))
+    arguments = ("TILE_WIDTH", width if p.specialized else 0), *variants(problem)
+    template = Template("tiled.cu", "tiled", arguments, named=True)
+    return _plan(config, problem, template, width, shared_bytes(width))
 
 
 TILED = Family(
@@ -187,14 +176,7 @@ TILED = Family(
     sources=("tiled.cu",),
     precisions=CUDA_CORES,
     order=10,
-    rules=(
-        *_side_rules("tile_width"),
-        Rule(
-            "shared memory",
-            lambda p, _, device: _shared_fault(p.tile_width, device),
-            ("tile_width",),
-        ),
-    ),
+    rules=(*_side_rules("tile_width"), Rule("shared memory", _shared_fault, ("tile_width",))),
     resources=lambda p, *_: Resources(p.tile_width**2, REGISTERS, shared_bytes(p.tile_width)),
     block_work=_tiled_work,
     launch_plan=_tiled_plan,

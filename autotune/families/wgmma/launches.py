@@ -30,6 +30,7 @@ from autotune.families.shared.arguments import (
     transposed,
 )
 from autotune.families.shared.cuda_enums import Store, enumerator
+from autotune.families.shared.tiling import WARP
 from autotune.families.wgmma.parameters import FLOAT_BYTES, WARPGROUP, WgmmaParams, copies_end
 from autotune.families.wgmma.tiles import (
     INSTRUCTION_ROWS,
@@ -127,9 +128,7 @@ def _gemm(
 def _operands(
     p: WgmmaParams, problem: Problem, copies: Sequence[packing.Copy]
 ) -> tuple[_TmaOperand, _TmaOperand]:
-    """The kernel's A and B."""
     by_name = {copy.operand: copy for copy in copies}
-
     span = LINE_BYTES // problem.element_bytes
 
     def operand(name: str, side: int, sharing: int) -> _TmaOperand:
@@ -144,7 +143,6 @@ def _operands(
 
 
 def _store(p: WgmmaParams, problem: Problem, alignment: Alignment) -> Store:
-    """The kernel's way to store C."""
     if p.store == "direct":
         return "direct"
     whole = _stored_columns(p, problem) * problem.output_bytes % LINE_BYTES == 0
@@ -187,7 +185,6 @@ def _template(
     pair: tuple[_TmaOperand, _TmaOperand],
     store: Store,
 ) -> Template:
-    """The instance of the kernel."""
     return Template(
         "wgmma.cu",
         "wgmma",
@@ -249,7 +246,6 @@ def schedule_struct(p: WgmmaParams, problem: Problem, start_partials: int) -> Ar
     )
 
 
-LANES = 32
 SHARED_BYTES_A_CYCLE = 128
 STORED_BYTES_A_CYCLE = 64
 LOOP_INSTRUCTIONS = 16
@@ -284,7 +280,7 @@ def work(p: WgmmaParams, problem: Problem) -> Work:
         rows=p.bm,
         columns=p.bn,
         cluster=p.shape.blocks,
-        warps=p.threads // LANES,
+        warps=p.threads // WARP,
         iterations=iterations,
         starts=parts,
         issue=_instructions(p, problem),
@@ -314,15 +310,15 @@ def _tile_trait(p: WgmmaParams) -> str | Between:
 
 def _instructions(p: WgmmaParams, problem: Problem) -> float:
     """Instructions of a block's warps in a k-iteration, besides those of the tensor cores."""
-    issued = LOOP_INSTRUCTIONS * p.threads / LANES
+    issued = LOOP_INSTRUCTIONS * p.threads / WARP
     split = SPLIT_INSTRUCTIONS * (problem.products > 1)
     if p.source == "registers":
-        issued += p.tile_m * p.bk / LANES * (1 + split)
+        issued += p.tile_m * p.bk / WARP * (1 + split)
     if p.low == "kernel":
-        issued += p.tile_n * p.bk / LANES * (1 + split)
+        issued += p.tile_n * p.bk / WARP * (1 + split)
     if p.promote:
         terms = p.promote * p.bk if problem.element_bytes > 1 else SCALE_BLOCK
-        issued += p.elements / LANES * p.bk / terms
+        issued += p.elements / WARP * p.bk / terms
     return issued
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Literal, get_args
 
 from autotune.device import Device
@@ -140,8 +140,8 @@ class WgmmaParams(SplitTile):
     """
 
     swap: int = parameter_from(lambda problem, _: tiles.swaps(problem))
-    bm: int = parameter_from(tiles.heights, for_speed=True)
-    bn: int = parameter_from(tiles.widths, for_speed=True)
+    bm: int = parameter_from(partial(tiles.sides, upright=0), for_speed=True)
+    bn: int = parameter_from(partial(tiles.sides, upright=1), for_speed=True)
     consumers: int = parameter(1, 2, 3)
     schedule: Schedule = parameter(*get_args(Schedule))
     min_blocks: int = parameter(1, 2, 3)

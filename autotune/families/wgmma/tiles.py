@@ -248,18 +248,8 @@ def _short(problem: Problem) -> tuple[int, ...]:
     return (0, 1) if m <= SHORT or uneven else (0,)
 
 
-def heights(problem: Problem, device: Device) -> tuple[int, ...]:
-    """Values of bm, in order: of tile_m, of tile_n or of both."""
-    return _sides(problem, device, 0)
-
-
-def widths(problem: Problem, device: Device) -> tuple[int, ...]:
-    """Values of bn, in order: of tile_n, of tile_m or of both."""
-    return _sides(problem, device, 1)
-
-
-def _sides(problem: Problem, device: Device, upright: int) -> tuple[int, ...]:
-    """Values of a side that is tile_m where `swap` is `upright`, else tile_n."""
+def sides(problem: Problem, device: Device, upright: int) -> tuple[int, ...]:
+    """Values, in order, of a side that is tile_m where `swap` is `upright`, else tile_n."""
     sizes = set[int]()
     for swap in swaps(problem):
         sizes.update(TILE_ROWS if swap == upright else tile_columns(problem, device, swap))

@@ -5,7 +5,6 @@ from __future__ import annotations
 import ctypes
 import sys
 from collections.abc import Callable, Hashable
-from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -78,17 +77,34 @@ class _MethodDefinition(ctypes.Structure):
     )
 
 
-@dataclass(frozen=True)
 class NativeLibrary:
     """The compiled `calls.c`. Calling its functions keeps the interpreter's lock.
 
     Attributes:
         functions: named as in `calls.c`.
-        method: the definition of `autotune_call` for Python.
+
+    Raises:
+        OSError, AttributeError: if there is no library, or none for this machine.
     """
 
-    functions: ctypes.PyDLL
-    method: _MethodDefinition
+    def __init__(self, path: Path) -> None:
+        self.functions = library = ctypes.PyDLL(str(path))
+        pointer, number = ctypes.c_void_p, ctypes.c_int32
+        library.autotune_table.restype, library.autotune_table.argtypes = pointer, (pointer,)
+        library.autotune_free.argtypes = (pointer,)
+        library.autotune_kind.restype = None
+        library.autotune_kind.argtypes = (pointer, ctypes.py_object)
+        library.autotune_home.restype = None
+        library.autotune_home.argtypes = (pointer, ctypes.c_ulonglong, number)
+        library.autotune_keep.argtypes = (
+            *(pointer, pointer, number, ctypes.c_uint64, number),
+            *(pointer, pointer, pointer),
+        )
+        functions = (_address(getattr(ctypes.pythonapi, name)) for name in _FUNCTIONS)
+        # In CPython an object's id is its address.
+        library.autotune_python(ctypes.byref(_PythonFunctions(*functions, id(True), id(None))))
+        call = _address(library.autotune_call)
+        self._method = _MethodDefinition(b"call", call, _METH_FASTCALL, None)
 
     def caller(self, table: int) -> Callable[..., Any]:
         """`autotune_call` on the table at an address, as a built-in function of Python: `ctypes`
@@ -96,7 +112,7 @@ class NativeLibrary:
         new = ctypes.pythonapi.PyCFunction_NewEx
         new.restype = ctypes.py_object
         new.argtypes = (ctypes.c_void_p, ctypes.py_object, ctypes.c_void_p)
-        function: Callable[..., Any] = new(ctypes.addressof(self.method), table, None)
+        function: Callable[..., Any] = new(ctypes.addressof(self._method), table, None)
         return function
 
 
@@ -107,7 +123,7 @@ def library() -> NativeLibrary | None:
     if not settings.native() or not _has_gil():
         return None
     try:
-        return _load(library_path())
+        return NativeLibrary(library_path())
     except (OSError, AttributeError):  # no library, or none for this machine
         return None
 
@@ -121,28 +137,6 @@ def _has_gil() -> bool:
     """Whether this is a CPython with the global interpreter lock, which guards the tables."""
     enabled = getattr(sys, "_is_gil_enabled", lambda: True)
     return sys.implementation.name == "cpython" and bool(enabled())
-
-
-def _load(path: Path) -> NativeLibrary:
-    library = ctypes.PyDLL(str(path))
-    pointer, number = ctypes.c_void_p, ctypes.c_int32
-    library.autotune_table.restype, library.autotune_table.argtypes = pointer, (pointer,)
-    library.autotune_free.argtypes = (pointer,)
-    library.autotune_kind.restype, library.autotune_kind.argtypes = (
-        None,
-        (pointer, ctypes.py_object),
-    )
-    library.autotune_home.restype = None
-    library.autotune_home.argtypes = (pointer, ctypes.c_ulonglong, number)
-    library.autotune_keep.argtypes = (
-        *(pointer, pointer, number, ctypes.c_uint64, number),
-        *(pointer, pointer, pointer),
-    )
-    functions = (_address(getattr(ctypes.pythonapi, name)) for name in _FUNCTIONS)
-    # In CPython an object's id is its address.
-    library.autotune_python(ctypes.byref(_PythonFunctions(*functions, id(True), id(None))))
-    method = _MethodDefinition(b"call", _address(library.autotune_call), _METH_FASTCALL, None)
-    return NativeLibrary(library, method)
 
 
 def _address(function: Any) -> int | None:

@@ -59,8 +59,8 @@ def test_known_algorithm_decides_by_its_own_split() -> None:
     def fault(**known: int) -> str | None:
         return known_fault("13.1.0", HOPPER, DEEP, **known)
 
-    assert fault(split_k=9, algorithm=ALGORITHM, stage_k=64)
-    assert not fault(split_k=8, algorithm=ALGORITHM, stage_k=64)
+    assert fault(split_k=9, algorithm=ALGORITHM)
+    assert not fault(split_k=8, algorithm=ALGORITHM)
     assert not fault(split_k=9, algorithm=23)
     assert not fault(split_k=1)
 

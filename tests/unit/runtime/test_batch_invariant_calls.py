@@ -32,7 +32,7 @@ def _fake(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     driver = Driver(FakeCuda())
     monkeypatch.setattr(Driver, "load", lambda: driver)
     runtime.batch_invariant.cache_clear()
-    runtime._invariant_matmul.cache_clear()
+    runtime._matmul.cache_clear()
 
 
 def test_product_without_a_range_is_refused() -> None:
