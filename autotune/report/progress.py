@@ -19,7 +19,7 @@ from autotune.measure.objective import HOT, Objective
 from autotune.problem import Problem
 from autotune.records import TuningRecord
 from autotune.report import joules, us, us_of, vendor
-from autotune.tuning.trials import Progress, Trial
+from autotune.tuning.trials import Observer, Progress, Trial
 
 SILENCE_S = 15.0
 """Longest time between plain lines: without a better kernel, a line shows that the run is alive."""
@@ -119,7 +119,7 @@ class Speed:
         return f"recorded {best}{tied} {took}{busy}"
 
 
-class Shown:
+class Shown(Observer):
     """An observer that shows a run; it counts what the run rejects and what fails.
 
     Attributes:

@@ -11,7 +11,6 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
-from typing import Protocol
 
 from autotune.device import Device
 from autotune.errors import ConfigError
@@ -135,10 +134,11 @@ class Progress:
     busy: float = 0.0
 
 
-class Observer(Protocol):
+class Observer:
     """Receives the events of a run in the order of the methods; `trial` many times.
 
-    An exception from an observer ends the run, after everything measured is recorded.
+    A subclass overrides the events that it needs; the others are ignored. An exception from an
+    observer ends the run, after everything measured is recorded.
     """
 
     def started(self, feasible: int, rejected: Mapping[str, int], progress: Progress) -> None:
@@ -159,22 +159,6 @@ class Observer(Protocol):
 
     def finished(self, record: TuningRecord, progress: Progress) -> None:
         """The record was written; also sent if the run was interrupted."""
-
-
-class Silent:
-    """An observer that ignores every event."""
-
-    def started(self, feasible: int, rejected: Mapping[str, int], progress: Progress) -> None: ...
-
-    def baseline(self, measurement: Measurement | None) -> None: ...
-
-    def trial(self, trial: Trial, progress: Progress) -> None: ...
-
-    def enough(self, gain: float) -> None: ...
-
-    def rematch(self, leaders: Sequence[Trial]) -> None: ...
-
-    def finished(self, record: TuningRecord, progress: Progress) -> None: ...
 
 
 LEADERS = 10

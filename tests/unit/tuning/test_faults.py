@@ -34,7 +34,7 @@ from autotune.records import Record, Store, codec
 from autotune.tuning.loop import Search, tune
 from autotune.tuning.pipeline import Compile
 from autotune.tuning.trial_log import TrialLog
-from autotune.tuning.trials import Observer, Progress, Silent, Trial
+from autotune.tuning.trials import Observer, Progress, Trial
 from autotune.tuning.tunable import GemmTunable
 
 SPACE = 58  # TILE_WIDTH 4 to 32, each specialised and not
@@ -124,7 +124,7 @@ class Killer(threading.Thread):
         return worker._process.pid == pid and worker._ready
 
 
-class Until(Silent):
+class Until(Observer):
     """Interrupts the run as soon as a thread has ended."""
 
     def __init__(self, thread: threading.Thread) -> None:
@@ -175,7 +175,7 @@ def slow_disk(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(TrialLog, "_write", slow)
 
 
-class LogReader(Silent):
+class LogReader(Observer):
     """Compares each reported trial with the log at that moment.
 
     Attributes:
