@@ -225,25 +225,15 @@ def activated(x: NDArray[Any], activation: str | None) -> NDArray[np.float64]:
     return wide
 
 
-def _normal_distribution(x: NDArray[np.float64]) -> NDArray[np.float64]:
-    erf: NDArray[np.float64] = np.vectorize(math.erf, otypes=[float])(x * math.sqrt(0.5))
-    return (1 + erf) / 2
+_erf = np.vectorize(math.erf, otypes=[float])
 
-
-def _tanh_distribution(x: NDArray[np.float64]) -> NDArray[np.float64]:
-    return (1 + np.tanh(math.sqrt(2 / math.pi) * (x + 0.044715 * x**3))) / 2
-
-
-def _logistic_distribution(x: NDArray[np.float64]) -> NDArray[np.float64]:
-    return 1 / (1 + np.exp(-x))
-
-
-CURVES: Mapping[str, Callable[[NDArray[np.float64]], NDArray[np.float64]]] = {
-    "gelu": _normal_distribution,
-    "gelu_tanh": _tanh_distribution,
-    "silu": _logistic_distribution,
+CURVES: Mapping[str, Callable[[NDArray[Any]], NDArray[np.float64]]] = {
+    "gelu": lambda x: (1 + _erf(math.sqrt(0.5) * x)) / 2,
+    "gelu_tanh": lambda x: (1 + np.tanh(math.sqrt(2 / math.pi) * (x + 0.044715 * x**3))) / 2,
+    "silu": lambda x: 1 / (1 + np.exp(-x)),
 }
-"""The activations x P(x) by their P, a distribution function."""
+"""The activations x P(x) by their P, a distribution function: the normal one, its approximation by
+a hyperbolic tangent, and the logistic one."""
 
 
 def _sum_error(problem: Problem) -> float:
