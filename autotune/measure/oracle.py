@@ -135,7 +135,7 @@ def tolerance(
         allowed = SLOPE * allowed + 3 * largest + 1 + fit
     if problem.gated:
         allowed = SLOPE * allowed + 4 * largest + 1
-    rounded = UNIT_ROUNDOFF * allowed * (1 + roundoff(problem))
+    rounded = UNIT_ROUNDOFF * allowed * (1 + problem.output_element.roundoff)
     underflow = problem.output_element.underflow
     if problem.has_fp8_output:
         underflow /= result_scale(problem, alpha, beta, magnitude=magnitude)
@@ -161,14 +161,9 @@ def library_tolerance(problem: Problem, alpha: float = 1.0, beta: float = 0.0) -
 
     That of a kernel, and `LIBRARY_ROUNDINGS` roundings of the largest element.
     """
-    size = product_size(problem)
-    rounded = LIBRARY_ROUNDINGS * roundoff(problem) * _largest(problem, alpha, beta, size)
-    return tolerance(problem, alpha, beta) + rounded
-
-
-def roundoff(problem: Problem) -> float:
-    """Largest relative change when fp32 is rounded to C's type; 0 for fp32."""
-    return problem.output_element.roundoff
+    roundings = LIBRARY_ROUNDINGS * problem.output_element.roundoff
+    largest = _largest(problem, alpha, beta, product_size(problem))
+    return tolerance(problem, alpha, beta) + roundings * largest
 
 
 def product(

@@ -11,7 +11,6 @@ from dataclasses import dataclass
 from itertools import chain
 from operator import itemgetter
 from pathlib import Path
-from typing import BinaryIO
 
 from autotune import files
 from autotune.errors import AutotuneError, UsageError
@@ -163,22 +162,15 @@ def read(path: Path) -> Iterator[TuningRecord | Range]:
     """
     try:
         with files.opened(path) as file:
-            yield from _items(file)
+            start = file.read(limits.DOCUMENT + 1)
+            file.seek(0)
+            yield from bundle.read(file) if is_compressed(start) else (codec.loads(start),)
     except OSError as error:
         raise UsageError(f"{path}: cannot be read: {error.strerror}; give a bundle") from error
     except ValueError as error:
         raise AutotuneError(
             f"{path}: no bundle or record that can be used: {error}; nothing was imported"
         ) from error
-
-
-def _items(file: BinaryIO) -> Iterator[TuningRecord | Range]:
-    start = file.read(limits.DOCUMENT + 1)
-    file.seek(0)
-    if is_compressed(start):
-        yield from bundle.read(file)
-    else:
-        yield codec.loads(start)
 
 
 def absorb(
