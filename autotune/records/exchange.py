@@ -230,7 +230,6 @@ def _adopt_range(store: Store, tuned: Range) -> ImportResult:
             better = len(tuned.points) > len(own.points)
             change = "equal" if tuned == own else "better" if better else "skipped"
         except ValueError:
-            change = "new"
             files.copy_aside(path, "broken")
     if change in ("new", "better"):
         ranges.save(store.root, tuned)

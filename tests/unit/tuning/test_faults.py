@@ -28,6 +28,7 @@ from autotune.families.plan import Template
 from autotune.measure import worker
 from autotune.measure.gpu_runner import GpuRunner
 from autotune.measure.measurement import Failure, Measurement
+from autotune.measure.recording import Origin
 from autotune.measure.runner import Candidate, Runner
 from autotune.measure.worker import RestartingWorker
 from autotune.records import Record, Store, codec
@@ -290,7 +291,7 @@ def test_full_disk_loses_no_result(tmp_path: Path, monkeypatch: pytest.MonkeyPat
             go(first, Store(disk))
         assert str(end.value).count("No space left on device") == 2
         record = codec.loads(codec.dumps(end.value.record))
-        assert Store(tmp_path / "new").adopt(record, None) == "new"
+        assert Store(tmp_path / "new").adopt(record, Origin("", "", "")) == "new"
         lost = {trial.config for trial in end.value.trials}
         written = {trial.config for trial in told(Store(disk))}
         assert lost | written == {*first.measured}
