@@ -40,8 +40,7 @@ from autotune.user_kernels.arguments import (
     launch_arguments,
     on_hosts,
 )
-from autotune.user_kernels.checks import Places, check_signature
-from autotune.user_kernels.compilation import compiling, with_compiler
+from autotune.user_kernels.compilation import Places, check_signature, compiling, with_compiler
 from autotune.user_kernels.definition import (
     UserKernel,
     checked_arguments,

@@ -20,7 +20,7 @@ import stat
 import zlib
 from contextlib import suppress
 from pathlib import Path
-from typing import BinaryIO, Protocol
+from typing import BinaryIO
 
 KINDS = {
     stat.S_IFBLK: "a block device",
@@ -96,14 +96,6 @@ _BROKEN = (zlib.error, lzma.LZMAError, EOFError)
 _MEMORY = 128 << 20  # xz takes 65 MiB for what its highest preset compressed
 
 
-class _Decompressor(Protocol):
-    @property
-    def eof(self) -> bool: ...
-    @property
-    def unused_data(self) -> bytes: ...
-    def decompress(self, data: bytes, max_length: int = ..., /) -> bytes: ...
-
-
 def is_compressed(data: bytes) -> bool:
     """Whether the data starts with the magic bytes of gzip or xz."""
     return data.startswith((_GZIP, _XZ))
@@ -154,7 +146,7 @@ def _kind(data: bytes) -> str:
     return "xz" if data.startswith(_XZ) else "gzip"
 
 
-def _decompressor(data: bytes) -> _Decompressor:
+def _decompressor(data: bytes) -> lzma.LZMADecompressor | zlib._Decompress:
     if data.startswith(_XZ):
         return lzma.LZMADecompressor(lzma.FORMAT_XZ, _MEMORY)
     return zlib.decompressobj(wbits=31)

@@ -101,10 +101,6 @@ def temporary_dir() -> Path:
         return ensure(settings.cache_dir() / "temporary")
 
 
-BLOCK = 2**16
-"""Bytes that are searched at once for the end of the last whole line."""
-
-
 class LocklessError(OSError):
     """A file system without file locks."""
 
@@ -228,19 +224,14 @@ def cut_torn_line(file: BinaryIO) -> int:
     Raises:
         OSError: if the disk is read-only or broken, or the line is longer than any of the package.
     """
-    size = end = file.seek(0, os.SEEK_END)
-    while end:
-        if size - end > limits.LINE:
-            raise OSError(errno.EFBIG, f"Its last line has more than {limits.LINE} bytes")
-        start = max(0, end - BLOCK)
-        file.seek(start)
-        if newline := file.read(end - start).rfind(b"\n") + 1:
-            end = start + newline
-            break
-        end = start
-    if end < size:
-        file.truncate(end)
-    return end
+    size = file.seek(0, os.SEEK_END)
+    file.seek(max(0, size - limits.LINE - 1))
+    torn = len(file.read().rpartition(b"\n")[2])
+    if torn > limits.LINE:
+        raise OSError(errno.EFBIG, f"Its last line has more than {limits.LINE} bytes")
+    if torn:
+        file.truncate(size - torn)
+    return size - torn
 
 
 def append(file: BinaryIO, data: bytes, *, sync: bool) -> int:

@@ -349,7 +349,7 @@ def _of_folder(
 def of_bundle(path: Path, reader: BundleReader) -> tuple[RecordDigest, ...]:
     """The digests of a bundle: those beside it if they are of its present content, else those of
     the cache, else made from its records and kept."""
-    content = reader.content
+    content = reader.header.sha256
     kept = settings.cache_dir() / FOLDER / "bundles" / f"{_key(content)[:32]}{SUFFIX}"
     for file in (beside(path), kept):
         if (digests := _read(file, content)) is not None:

@@ -64,6 +64,10 @@ class GpuRunner:
     Whatever needs a worker that cannot start, including `device`, raises a `MissingError` if the
     driver or a GPU is missing, a `DeviceError` if there is no GPU of that index, and a
     `RunnerError` if the process fails or the problem needs more memory than is free.
+
+    Attributes:
+        baseline_fault: why cuBLAS's result was refused when `baseline` or `rematch` verified it
+            last; else empty.
     """
 
     evidence: Evidence = "measured"
@@ -93,7 +97,7 @@ class GpuRunner:
         self._task = task
         self._baseline: Measurement | None = None
         self._baseline_known = baseline_bench is None  # also if it is known not to exist
-        self._baseline_fault = ""
+        self.baseline_fault = ""
         self._contexts_ready = False
         self._measuring = RestartingWorker(bench, (task, index))
         self._library = RestartingWorker(baseline_bench, (task, index)) if baseline_bench else None
@@ -111,7 +115,7 @@ class GpuRunner:
         self._task = task
         self._limit = candidate_limit(task) if time_limit is None else time_limit
         self._baseline, self._baseline_known = None, self._library is None
-        self._baseline_fault = ""
+        self.baseline_fault = ""
         for worker in (self._measuring, self._library):
             if worker is not None:
                 worker.switch_to(task, self._limit + BASELINE_LIMIT)
@@ -241,16 +245,11 @@ class GpuRunner:
             self._take_baseline(answer)
         return self._baseline
 
-    @property
-    def baseline_fault(self) -> str:
-        """Why cuBLAS's result was refused when `baseline` or `rematch` verified it last."""
-        return self._baseline_fault
-
     def _take_baseline(self, answer: object) -> None:
         """Keeps the worker's answer. It is asked again if the worker did not survive."""
         wrong = isinstance(answer, Failure) and answer.stage == "verify"
         self._baseline = answer if isinstance(answer, Measurement) else None
-        self._baseline_fault = answer.reason if isinstance(answer, Failure) and wrong else ""
+        self.baseline_fault = answer.reason if isinstance(answer, Failure) and wrong else ""
         self._baseline_known = wrong or not isinstance(answer, Failure)
 
     @property

@@ -6,7 +6,7 @@ import math
 import statistics
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
-from typing import Annotated, Any, Literal, Protocol
+from typing import Annotated, Any, Literal
 
 from msgspec import Meta
 
@@ -53,16 +53,6 @@ class Estimate:
         return cls(median, max(0.0, (high - low) / 2), len(samples))
 
 
-class Timed(Protocol):
-    """Anything with a time and its spread in microseconds, such as a `Measurement`."""
-
-    @property
-    def time_us(self) -> float: ...
-
-    @property
-    def spread_us(self) -> float: ...
-
-
 @dataclass(frozen=True)
 class TimeEstimate:
     """A time and its spread in microseconds."""
@@ -73,15 +63,6 @@ class TimeEstimate:
 
 TIE = 0.005
 """Two times that differ by at most this share of the shorter one are tied."""
-
-
-def tied(a: Timed, b: Timed) -> bool:
-    """Whether two times differ by at most 0.5 %.
-
-    Noise does not widen a tie, or the slower of two candidates could win by being noisy. Choosing
-    either of two tied candidates costs at most 0.5 %.
-    """
-    return abs(a.time_us - b.time_us) <= TIE * min(a.time_us, b.time_us)
 
 
 def without_drift(rounds: Sequence[Sequence[float]]) -> list[tuple[float, ...]]:
@@ -174,6 +155,19 @@ class Measurement:
             for name, value in asdict(self).items()
             if value is not None or name not in RARE_FIELDS
         }
+
+
+Timed = Measurement | TimeEstimate
+"""Anything with a time and its spread in microseconds."""
+
+
+def tied(a: Timed, b: Timed) -> bool:
+    """Whether two times differ by at most 0.5 %.
+
+    Noise does not widen a tie, or the slower of two candidates could win by being noisy. Choosing
+    either of two tied candidates costs at most 0.5 %.
+    """
+    return abs(a.time_us - b.time_us) <= TIE * min(a.time_us, b.time_us)
 
 
 @dataclass(frozen=True)

@@ -95,7 +95,10 @@ class Objective(FrozenWord):
     Attributes:
         label: the name of its time in tables.
         summary: the figure in a few words, for help texts.
-        unit: the unit of `value`: `us` or `J`.
+        value: the figure in a measurement, in `unit`; None if it was not measured.
+        unit: `us` or `J`.
+        estimate: the time that trials are compared by, with its spread; None if it was not
+            measured.
         flushed: whether L2 is flushed before each run, so that operands come from memory.
         metered: whether energies have to be measured.
         fields: the fields of a measurement that hold the figure.
@@ -105,8 +108,7 @@ class Objective(FrozenWord):
 
     __slots__ = (
         "_best",
-        "_estimate",
-        "_value",
+        "estimate",
         "fields",
         "flushed",
         "label",
@@ -114,11 +116,11 @@ class Objective(FrozenWord):
         "summary",
         "time",
         "unit",
+        "value",
     )
 
     _best: Callable[[Sequence[Any]], Any]
-    _estimate: Callable[[Measurement], TimeEstimate | None]
-    _value: Callable[[Measurement], float | None]
+    estimate: Callable[[Measurement], TimeEstimate | None]
     fields: tuple[str, ...]
     flushed: bool
     label: str
@@ -126,6 +128,7 @@ class Objective(FrozenWord):
     summary: str
     time: Objective
     unit: str
+    value: Callable[[Measurement], float | None]
 
     def __new__(
         cls,
@@ -145,7 +148,7 @@ class Objective(FrozenWord):
         """A row of the table; the functions read a measurement and choose among entries."""
         self = super().__new__(cls, word)
         attributes = {
-            **{"_best": best, "_estimate": estimate, "_value": value, "fields": fields},
+            **{"_best": best, "estimate": estimate, "value": value, "fields": fields},
             **{"flushed": flushed, "label": label, "metered": metered, "unit": unit},
             "summary": summary,
             "time": self if time is None else time,
@@ -166,14 +169,6 @@ class Objective(FrozenWord):
     def second(self) -> Objective:
         """The time beside the objective's own: hot for `COLD`, cold for the others."""
         return HOT if self.flushed else COLD
-
-    def value(self, measurement: Measurement) -> float | None:
-        """The figure in `unit`; None if it was not measured."""
-        return self._value(measurement)
-
-    def estimate(self, measurement: Measurement) -> TimeEstimate | None:
-        """The time that trials are compared by, with its spread; None if it was not measured."""
-        return self._estimate(measurement)
 
     def best(self, entries: Sequence[E]) -> E | None:
         """The entry to run: the least figure, or an entry that is tied with it and leaner or faster

@@ -135,7 +135,7 @@ def tolerance(
         allowed = SLOPE * allowed + 3 * largest + 1 + fit
     if problem.gated:
         allowed = SLOPE * allowed + 4 * largest + 1
-    rounded = UNIT_ROUNDOFF * allowed * (1 + roundoff(problem))
+    rounded = UNIT_ROUNDOFF * allowed * (1 + problem.output_element.roundoff)
     underflow = problem.output_element.underflow
     if problem.has_fp8_output:
         underflow /= result_scale(problem, alpha, beta, magnitude=magnitude)
@@ -161,14 +161,9 @@ def library_tolerance(problem: Problem, alpha: float = 1.0, beta: float = 0.0) -
 
     That of a kernel, and `LIBRARY_ROUNDINGS` roundings of the largest element.
     """
-    size = product_size(problem)
-    rounded = LIBRARY_ROUNDINGS * roundoff(problem) * _largest(problem, alpha, beta, size)
-    return tolerance(problem, alpha, beta) + rounded
-
-
-def roundoff(problem: Problem) -> float:
-    """Largest relative change when fp32 is rounded to C's type; 0 for fp32."""
-    return problem.output_element.roundoff
+    roundings = LIBRARY_ROUNDINGS * problem.output_element.roundoff
+    largest = _largest(problem, alpha, beta, product_size(problem))
+    return tolerance(problem, alpha, beta) + roundings * largest
 
 
 def product(
@@ -225,25 +220,15 @@ def activated(x: NDArray[Any], activation: str | None) -> NDArray[np.float64]:
     return wide
 
 
-def _normal_distribution(x: NDArray[np.float64]) -> NDArray[np.float64]:
-    erf: NDArray[np.float64] = np.vectorize(math.erf, otypes=[float])(x * math.sqrt(0.5))
-    return (1 + erf) / 2
+_erf = np.vectorize(math.erf, otypes=[float])
 
-
-def _tanh_distribution(x: NDArray[np.float64]) -> NDArray[np.float64]:
-    return (1 + np.tanh(math.sqrt(2 / math.pi) * (x + 0.044715 * x**3))) / 2
-
-
-def _logistic_distribution(x: NDArray[np.float64]) -> NDArray[np.float64]:
-    return 1 / (1 + np.exp(-x))
-
-
-CURVES: Mapping[str, Callable[[NDArray[np.float64]], NDArray[np.float64]]] = {
-    "gelu": _normal_distribution,
-    "gelu_tanh": _tanh_distribution,
-    "silu": _logistic_distribution,
+CURVES: Mapping[str, Callable[[NDArray[Any]], NDArray[np.float64]]] = {
+    "gelu": lambda x: (1 + _erf(math.sqrt(0.5) * x)) / 2,
+    "gelu_tanh": lambda x: (1 + np.tanh(math.sqrt(2 / math.pi) * (x + 0.044715 * x**3))) / 2,
+    "silu": lambda x: 1 / (1 + np.exp(-x)),
 }
-"""The activations x P(x) by their P, a distribution function."""
+"""The activations x P(x) by their P, a distribution function: the normal one, its approximation by
+a hyperbolic tangent, and the logistic one."""
 
 
 def _sum_error(problem: Problem) -> float:

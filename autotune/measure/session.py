@@ -388,11 +388,9 @@ class DriverEvent:
         checked(cuda.cuEventRecord(self._event, stream))
 
     def time_till(self, end: DriverEvent) -> float:
-        """Milliseconds from here to a later event; both have been reached."""
         return float(self._checked(self._cuda.cuEventElapsedTime(self._event, end._event)))
 
     def synchronize(self) -> None:
-        """Waits until the stream has reached it."""
         self._checked(self._cuda.cuEventSynchronize(self._event))
 
     def __del__(self) -> None:

@@ -11,7 +11,7 @@ from autotune import settings
 from autotune.cuda.compiler import compiler_version
 from autotune.cuda.program import source_hashes
 from autotune.device import Device, SmLimits, sm_named
-from autotune.errors import DeviceError, MissingError, ProblemError, RunnerError, UsageError
+from autotune.errors import DeviceError, MissingError, ProblemError, UsageError
 from autotune.measure import devices
 from autotune.measure.devices import DEFAULT, DeviceLike, LocalGpu, Replayed, local_gpu, source_of
 from autotune.measure.recording import Origin
@@ -94,8 +94,8 @@ class TargetOpener:
                 device.
         """
         try:
-            if self._switched(problem):
-                yield lambda: self.current
+            if (switched := self._switched(problem)) is not None:
+                yield lambda: switched
             else:
                 self.close()
                 ready = self._started(problem)
@@ -118,30 +118,23 @@ class TargetOpener:
         with self.starting(problem) as ready:
             return ready()
 
-    @property
-    def current(self) -> Target:
-        """The target of the last problem."""
-        if self._target is None:
-            raise RunnerError("nothing is open; ask for a target first")
-        return self._target
-
     def close(self) -> None:
         """Closes the runners; the next problem starts new ones."""
         self._target = None
         self._stack.close()
 
-    def _switched(self, problem: Problem) -> bool:
-        """Whether the open runners could all take up the problem, and did."""
-        if self._target is None:
-            return False
-        runners = self._target.runner, *self._target.further
+    def _switched(self, problem: Problem) -> Target | None:
+        """The open target, if all its runners could take up the problem, and did."""
+        if (target := self._target) is None:
+            return None
+        runners = target.runner, *target.further
         switchable = [runner for runner in runners if isinstance(runner, Switchable)]
         if len(switchable) < len(runners):
-            return False
-        check_memory(problem, self._target.runner.device)
+            return None
+        check_memory(problem, target.runner.device)
         for runner in switchable:
             runner.switch_to(problem)
-        return True
+        return target
 
     def _started(self, problem: Problem) -> Callable[[], Target]:
         """Starts the runners of a problem; the function that it returns waits for them."""

@@ -490,7 +490,7 @@ class Verifier:
         self._kernels.compare(
             *scaling,
             seed=seed,
-            roundoff=oracle.roundoff(self._operands.problem),
+            roundoff=self._operands.problem.output_element.roundoff,
             tolerance=tolerance,
             place=self._findings.address(self._findings.reserve(ERRORS)),
         )

@@ -182,7 +182,7 @@ def loads(data: bytes) -> Bundle:
     items = [*chain.from_iterable(readers)]
     tuned = tuple(item for item in items if isinstance(item, Range))
     records = tuple(item for item in items if isinstance(item, Record))
-    return Bundle(records, tuned, readers[0].submission)
+    return Bundle(records, tuned, readers[0].header.submission)
 
 
 def read(file: BinaryIO) -> Iterator[Record | Range]:
@@ -216,6 +216,9 @@ def chunks(file: BinaryIO) -> Iterator[bytes]:
 class BundleReader:
     """A bundle whose records are decoded when they are asked for.
 
+    Attributes:
+        header: the first line; its `sha256` is the hash of all records and ranges.
+
     Args:
         data: the bundle.
         most: bytes to which the parts that are read may expand together; None is any number.
@@ -227,39 +230,39 @@ class BundleReader:
 
     def __init__(self, data: bytes, most: int | None = None) -> None:
         self._data, self._most = data, most
-        self._header, start = read_header(data)
-        parts = self._header.parts
+        self.header, start = read_header(data)
+        parts = self.header.parts
         self._starts = [*accumulate((part.bytes for part in parts), initial=start)]
         self._firsts = [*accumulate((part.lines for part in parts), initial=0)]
         self._decoded: dict[int, Record] = {}
         self._kept: dict[int, list[bytes]] = {}
         self._sizes: dict[int, int] = {}
-        self.devices = tuple(Device.from_json(fields) for fields in self._header.devices)
+        self.devices = tuple(Device.from_json(fields) for fields in self.header.devices)
         if self._starts[-1] != len(data):
             raise ValueError("it was cut short or appended to")
-        if self._firsts[-1] != self._header.records + self._header.ranges:
+        if self._firsts[-1] != self.header.records + self.header.ranges:
             raise self._miscounted(self._firsts[-1])
-        if len(self._header.problems) != self._header.records:
+        if len(self.header.problems) != self.header.records:
             raise ValueError(
-                f"its header lists {len(self._header.problems)} problems and tells of "
-                f"{self._header.records} records"
+                f"its header lists {len(self.header.problems)} problems and tells of "
+                f"{self.header.records} records"
             )
 
     def __len__(self) -> int:
         """The number of its records."""
-        return self._header.records
+        return self.header.records
 
     def __iter__(self) -> Iterator[Record | Range]:
         """The records, those in an order of summation too, then the ranges."""
         for place, line in enumerate(self._lines()):
-            if place < self._header.records:
+            if place < self.header.records:
                 yield self._record(place, line)
             else:
                 yield self._range(line)
 
     def records(self, serves: Callable[[Device], bool] | None = None) -> Iterator[Record]:
         """The records that look-ups take, of all devices or those for which `serves` is true."""
-        for place, line in enumerate(islice(self._lines(), self._header.records)):
+        for place, line in enumerate(islice(self._lines(), self.header.records)):
             record = self._record(place, line)
             if type(record) is Record and (serves is None or serves(record.device)):
                 yield record
@@ -268,37 +271,27 @@ class BundleReader:
         """The record of the problem with the best evidence, of equals the last, for a device for
         which `serves` is true."""
         text = str(problem)
-        places = [place for place, name in enumerate(self._header.problems) if name == text]
+        places = [place for place, name in enumerate(self.header.problems) if name == text]
         for place in {*places} - self._decoded.keys():
             self._decoded[place] = self._record(place, self._line(place))
         named = (self._decoded[place] for place in reversed(places))
         own = (each for each in named if (type(each), each.problem) == (Record, problem))
         return first_of_best(each for each in own if serves(each.device))
 
-    @property
-    def content(self) -> str:
-        """The hash of all records and ranges, as the header states it."""
-        return self._header.sha256
-
-    @property
-    def submission(self) -> Submission | None:
-        """The tools that measured the records, if they were submitted."""
-        return self._header.submission
-
     def ranges(self) -> Iterator[Range]:
         """The ranges."""
-        if self._header.ranges:
-            yield from map(self._range, islice(self._lines(), self._header.records, None))
+        if self.header.ranges:
+            yield from map(self._range, islice(self._lines(), self.header.records, None))
 
     def _lines(self) -> Iterator[bytes]:
         whole = sha256()
-        for number in range(len(self._header.parts)):
+        for number in range(len(self.header.parts)):
             lines = self._part(number)
             for line in lines:
                 whole.update(line + b"\n")
             yield from lines
-        if (actual := whole.hexdigest()) != self._header.sha256:
-            raise _changed(self._header.sha256, actual)
+        if (actual := whole.hexdigest()) != self.header.sha256:
+            raise _changed(self.header.sha256, actual)
 
     def _line(self, place: int) -> bytes:
         """A record's line. Its part is kept."""
@@ -308,7 +301,7 @@ class BundleReader:
         return self._kept[number][place - self._firsts[number]]
 
     def _part(self, number: int) -> list[bytes]:
-        part, begin = self._header.parts[number], self._starts[number]
+        part, begin = self.header.parts[number], self._starts[number]
         most = min(part.lines * limits.RECORD, limits.BUNDLE_TEXT)
         text = expanded(self._data[begin : begin + part.bytes], most)
         if (actual := sha256(text).hexdigest()) != part.sha256:
@@ -321,7 +314,7 @@ class BundleReader:
         return text.split(b"\n")[:-1]
 
     def _miscounted(self, count: int) -> ValueError:
-        header = self._header
+        header = self.header
         stated = f"{header.records} records and {header.ranges} ranges"
         return ValueError(f"it has {count} lines, its header tells of {stated}")
 

@@ -242,7 +242,12 @@ def _fields(record: TuningRecord, *, with_params: bool = True) -> dict[str, obje
             {
                 "config": str(entry.config),
                 **({"params": entry.config.values} if with_params else {}),
-                **_entry_fields(entry, best),
+                "measurement": entry.measurement.fields(),
+                "resources": asdict(entry.resources),
+                "occupancy": entry.occupancy,
+                "limiter": entry.limiter,
+                **({"code": entry.code} if entry.code else {}),
+                **_launch_fields(entry, best),
             }
             for entry in record.entries
         ],
@@ -276,17 +281,6 @@ def _kernel_fields(record: KernelRecord) -> dict[str, object]:
         **({} if launch is None or launch.source.fault else {"source": launch.source.fields}),
         **({"steps": [*map(asdict, launch.steps)]} if launch and launch.steps else {}),
         **({"verified": record.verified} if record.verified else {}),
-    }
-
-
-def _entry_fields(entry: Entry, best: Entry) -> dict[str, object]:
-    return {
-        "measurement": entry.measurement.fields(),
-        "resources": asdict(entry.resources),
-        "occupancy": entry.occupancy,
-        "limiter": entry.limiter,
-        **({"code": entry.code} if entry.code else {}),
-        **_launch_fields(entry, best),
     }
 
 

@@ -11,7 +11,6 @@ from dataclasses import dataclass
 from itertools import chain
 from operator import itemgetter
 from pathlib import Path
-from typing import BinaryIO
 
 from autotune import files
 from autotune.errors import AutotuneError, UsageError
@@ -163,22 +162,15 @@ def read(path: Path) -> Iterator[TuningRecord | Range]:
     """
     try:
         with files.opened(path) as file:
-            yield from _items(file)
+            start = file.read(limits.DOCUMENT + 1)
+            file.seek(0)
+            yield from bundle.read(file) if is_compressed(start) else (codec.loads(start),)
     except OSError as error:
         raise UsageError(f"{path}: cannot be read: {error.strerror}; give a bundle") from error
     except ValueError as error:
         raise AutotuneError(
             f"{path}: no bundle or record that can be used: {error}; nothing was imported"
         ) from error
-
-
-def _items(file: BinaryIO) -> Iterator[TuningRecord | Range]:
-    start = file.read(limits.DOCUMENT + 1)
-    file.seek(0)
-    if is_compressed(start):
-        yield from bundle.read(file)
-    else:
-        yield codec.loads(start)
 
 
 def absorb(
@@ -238,7 +230,6 @@ def _adopt_range(store: Store, tuned: Range) -> ImportResult:
             better = len(tuned.points) > len(own.points)
             change = "equal" if tuned == own else "better" if better else "skipped"
         except ValueError:
-            change = "new"
             files.copy_aside(path, "broken")
     if change in ("new", "better"):
         ranges.save(store.root, tuned)

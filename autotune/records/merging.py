@@ -145,7 +145,7 @@ def merge(
     return _built(new, entries.values(), made.source, baseline, provenance)
 
 
-def reconcile(a: R, b: R, today: HasOrigin | None) -> R:
+def reconcile(a: R, b: R, today: HasOrigin) -> R:
     """The record of two stores, in which neither is newer by itself; the order does not matter.
     There is no baseline if either store has seen the vendor library's result refused by the driver
     of the record that stands.
@@ -153,7 +153,7 @@ def reconcile(a: R, b: R, today: HasOrigin | None) -> R:
     Args:
         a: a record.
         b: one of the same problem, device and evidence.
-        today: what this machine would measure with; None if unknown.
+        today: what this machine would measure with; empty where that is unknown.
     """
     first, second = _ranked(a, b, today)
     source, run = agreed_sources(a, b, today), first.provenance
@@ -184,7 +184,7 @@ def _beside(best: Entry, records: Iterable[TuningRecord]) -> Measurement | None:
     return max(baselines, key=_quality, default=None)
 
 
-def agreed_sources(a: R, b: R, today: HasOrigin | None) -> str:
+def agreed_sources(a: R, b: R, today: HasOrigin) -> str:
     """The sources of each family whose entries `reconcile` keeps, as a text.
 
     If two records differ in the sources of a family, this machine's sources stand, else the sources
@@ -194,7 +194,7 @@ def agreed_sources(a: R, b: R, today: HasOrigin | None) -> str:
     first, second = _ranked(a, b, today)
     agreed = sources_of(first)
     for family, source in sources_of(second).items():
-        current = today is not None and source == hash_of(today.source, family)
+        current = source == hash_of(today.source, family)
         alike = source == hash_of(first.provenance.source, family)
         if current or (family not in agreed and alike and not _current(first, today)):
             agreed[family] = source
@@ -225,27 +225,25 @@ def _finished(run: Provenance, earlier: Provenance) -> Provenance:
     return replace(run, quick=run.quick and earlier.quick)
 
 
-def _ranked(a: R, b: R, today: HasOrigin | None) -> tuple[R, R]:
+def _ranked(a: R, b: R, today: HasOrigin) -> tuple[R, R]:
     """Two records: the one that stands, then the other."""
     first, second = sorted((a, b), key=lambda record: _rank(record, today), reverse=True)
     return first, second
 
 
-def _current(record: TuningRecord, today: HasOrigin | None) -> bool:
+def _current(record: TuningRecord, today: HasOrigin) -> bool:
     """Whether any entry is of the kernel sources that this machine has."""
-    now = "" if today is None else today.source
-    return any(hash_of(now, family) == source for family, source in sources_of(record).items())
+    made = sources_of(record).items()
+    return any(hash_of(today.source, family) == source for family, source in made)
 
 
-def _rank(record: TuningRecord, today: HasOrigin | None) -> tuple[object, ...]:
+def _rank(record: TuningRecord, today: HasOrigin) -> tuple[object, ...]:
     """Sort key of two records with different origins; the greater stands."""
-    origin, tools = record.provenance, 0
-    if today is not None:
-        tools = (origin.compiler == today.compiler) + (today.driver in ("", origin.driver))
+    origin, now = record.provenance, today.source
+    tools = (origin.compiler == today.compiler) + (today.driver in ("", origin.driver))
     run = str(astuple(replace(origin, source="")))
     # A record ranks no lower with the entries it takes, so that merging again changes nothing.
     named = sources_of(record).items()
-    now = "" if today is None else today.source
     sources = sorted(((hash_of(now, pair[0]) == pair[1], *pair) for pair in named), reverse=True)
     return (
         _current(record, today),

@@ -115,12 +115,12 @@ class Store:
             files.write(path, codec.dumps(merged))
         return merged
 
-    def adopt(self, record: R, today: HasOrigin | None) -> MergeOutcome:
+    def adopt(self, record: R, today: HasOrigin) -> MergeOutcome:
         """Merges a record of another store into the one on disk (see `merging.reconcile`).
 
         Args:
             record: the record of the other store.
-            today: what this machine would measure with; None if unknown.
+            today: what this machine would measure with; empty where that is unknown.
 
         Raises:
             CacheError: if it cannot be written; the file on disk is then unchanged.

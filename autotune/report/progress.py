@@ -19,7 +19,7 @@ from autotune.measure.objective import HOT, Objective
 from autotune.problem import Problem
 from autotune.records import TuningRecord
 from autotune.report import joules, us, us_of, vendor
-from autotune.tuning.trials import Progress, Trial
+from autotune.tuning.trials import Observer, Progress, Trial
 
 SILENCE_S = 15.0
 """Longest time between plain lines: without a better kernel, a line shows that the run is alive."""
@@ -56,7 +56,7 @@ class Limits:
         return min(1.0, max(shares, default=0.0))
 
 
-class Shown:
+class Shown(Observer):
     """An observer that shows a run; it counts what the run rejects and what fails.
 
     Speeds are TFLOP/s, with the share of the vendor baseline once that is timed. A user kernel,

@@ -32,7 +32,7 @@ from autotune.tuning.pipeline import Compile, Compiler, DevicePool, ahead
 from autotune.tuning.proposals import Proposals, Race, open_log
 from autotune.tuning.search.axes import axes_of
 from autotune.tuning.search.proposer import START, Proposer
-from autotune.tuning.trials import Leaderboard, Observer, Progress, Quarantine, Silent, Trial
+from autotune.tuning.trials import Leaderboard, Observer, Progress, Quarantine, Trial
 from autotune.tuning.tunable import RANKED, SearchResult, Tunable
 from autotune.version import __version__
 
@@ -91,7 +91,7 @@ def tune(
         RunnerError: if a runner fails as a whole.
         CacheError: if the store cannot be written; an `UnsavedError` if results are affected.
     """
-    runners, observer, run = (runner, *further), observer or Silent(), None
+    runners, observer, run = (runner, *further), observer or Observer(), None
     try:
         with ExitStack() as opened:
             run = Run(tunable, runners, store, options, compile, origin, observer, opened, begin)

@@ -11,7 +11,6 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
-from typing import Protocol
 
 from autotune.device import Device
 from autotune.errors import ConfigError
@@ -135,10 +134,11 @@ class Progress:
     busy: float = 0.0
 
 
-class Observer(Protocol):
+class Observer:
     """Receives the events of a run in the order of the methods; `trial` many times.
 
-    An exception from an observer ends the run, after everything measured is recorded.
+    A subclass overrides the events that it needs; the others are ignored. An exception from an
+    observer ends the run, after everything measured is recorded.
     """
 
     def started(self, feasible: int, rejected: Mapping[str, int], progress: Progress) -> None:
@@ -159,22 +159,6 @@ class Observer(Protocol):
 
     def finished(self, record: TuningRecord, progress: Progress) -> None:
         """The record was written; also sent if the run was interrupted."""
-
-
-class Silent:
-    """An observer that ignores every event."""
-
-    def started(self, feasible: int, rejected: Mapping[str, int], progress: Progress) -> None: ...
-
-    def baseline(self, measurement: Measurement | None) -> None: ...
-
-    def trial(self, trial: Trial, progress: Progress) -> None: ...
-
-    def enough(self, gain: float) -> None: ...
-
-    def rematch(self, leaders: Sequence[Trial]) -> None: ...
-
-    def finished(self, record: TuningRecord, progress: Progress) -> None: ...
 
 
 LEADERS = 10
@@ -203,6 +187,7 @@ class Leaderboard:
     Attributes:
         trials: trials in the order in which they finished.
         failures: number of failed trials.
+        timed: configurations that have a time.
         best: the fastest by the objective; None if none has such a time.
         baseline: the vendor baseline; None checks nothing.
         closest: the most accurate of the refused trials, with its error; None before the first.
@@ -227,7 +212,7 @@ class Leaderboard:
         self.baseline: Measurement | None = None
         self.closest: tuple[float, Config, Failure] | None = None
         self.best: Trial | None
-        self._timed: set[Config]
+        self.timed: set[Config]
         self._rematched: list[Trial] | None = None
         self._replace(())
 
@@ -239,13 +224,13 @@ class Leaderboard:
         """
         trial = self._checked(trial)
         if isinstance(trial.outcome, Failure):
-            if trial.config in self._timed:
+            if trial.config in self.timed:
                 self._replace([entry for entry in self.trials if entry.config != trial.config])
             self.trials.append(trial)
             self.failures += 1
             return trial
         self.trials.append(trial)
-        self._timed.add(trial.config)
+        self.timed.add(trial.config)
         for objective, time_us in self._best_us.items():
             self._best_us[objective] = min(time_us, trial.time(objective))
         if self._time(trial) < (math.inf if self.best is None else self._time(self.best)):
@@ -317,11 +302,6 @@ class Leaderboard:
         return sorted((by_config[config] for config in [*chosen][:LEADERS]), key=self._time)
 
     @property
-    def timed(self) -> frozenset[Config]:
-        """Configurations that have a time."""
-        return frozenset(self._timed)
-
-    @property
     def failed(self) -> frozenset[Config]:
         """Configurations that failed, in a trial, in the rematch or later."""
         trials = (*self.trials, *(self._rematched or ()))
@@ -378,6 +358,6 @@ class Leaderboard:
         self.failures = 0
         self.best = None
         self._best_us: dict[Objective, float] = dict.fromkeys(TIMES, math.inf)
-        self._timed = set()
+        self.timed = set()
         for trial in trials:
             self.add(trial)

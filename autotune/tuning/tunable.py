@@ -218,13 +218,7 @@ class GemmTunable(Tunable[Record]):
     def candidates(
         self, runner: Runner, barred: Collection[Config], *, ranked: int | None
     ) -> Candidates:
-        """The configurations that the runner can measure; `barred` ones count as quarantined.
-
-        The cost model ranks `ranked` of each family, evenly spread, or all.
-
-        Raises:
-            AutotuneError: if none is left.
-        """
+        """The configurations of all families, as the cost model ranks them."""
         if self.family == cublaslt.NAME:
             return self._of_library(runner, barred)
         rejected = Counter[str]()
@@ -304,11 +298,7 @@ class GemmTunable(Tunable[Record]):
         return space.Space(usable, {"parameters": outdated} if outdated else {})
 
     def _of_library(self, runner: Runner, barred: Collection[Config]) -> Candidates:
-        """The algorithms of cuBLASLt alone, in the order of its heuristic.
-
-        Raises:
-            AutotuneError: if there are none.
-        """
+        """The algorithms of cuBLASLt alone, in the order of its heuristic."""
         listed = library_configs(self.problem, runner)
         safe = tuple(config for config in listed if config not in barred)
         if not safe:
@@ -362,11 +352,7 @@ class QuickTunable(GemmTunable):
     def candidates(
         self, runner: Runner, barred: Collection[Config], *, ranked: int | None
     ) -> Candidates:
-        """The configurations that are not quarantined.
-
-        Raises:
-            AutotuneError: if none is left.
-        """
+        """The configurations of both rounds."""
         del ranked
         safe = tuple(config for config in self.raced.configs if config not in barred)
         quarantined = len(self.raced.configs) - len(safe)

@@ -48,11 +48,11 @@ from autotune.user_kernels.source import (
 )
 from autotune.user_kernels.space import (
     Constraints,
+    Enumeration,
     LegalSpace,
     Predicate,
     checked_constraints,
     checked_parameters,
-    legal_space,
     results_of,
 )
 from autotune.user_kernels.steps import Computed, Step, varying
@@ -147,7 +147,7 @@ class UserKernel:
         Raises:
             UsageError: if a constraint fails, or there are too many.
         """
-        return legal_space(self.family, self.parameters, self.constraints)
+        return Enumeration(self.family, self.parameters, self.constraints).space()
 
     @property
     def first(self) -> Config:

@@ -210,19 +210,9 @@ RTOL = {"float16": 1e-2, "float32": 1e-4, "float64": 1e-9, "complex64": 1e-4, "c
 
 def run_reference(reference: Reference, arguments: Sequence[object]) -> list[Any]:
     """The results of the reference, run on copies of the arguments."""
-    if not callable(reference):
-        return _as_results(reference, arguments)
-    return _as_results(reference(*map(_copy, arguments)), arguments)
-
-
-def _copy(argument: object) -> object:
-    """A copy of an array, or of the array of a texture; other arguments as they are."""
-    if isinstance(argument, Texture):
-        argument = argument.array
-    return argument.copy(order="K") if isinstance(argument, np.ndarray) else argument
-
-
-def _as_results(results: object, arguments: Sequence[object]) -> list[Any]:
+    results: object = reference
+    if callable(reference):
+        results = reference(*map(_copy, arguments))
     if not isinstance(results, list | tuple) or len(results) != len(arguments):
         count = f"{len(results)}" if isinstance(results, list | tuple) else type(results).__name__
         raise UsageError(
@@ -230,6 +220,13 @@ def _as_results(results: object, arguments: Sequence[object]) -> list[Any]:
             "the expected array of each output, and None for every other argument"
         )
     return list(results)
+
+
+def _copy(argument: object) -> object:
+    """A copy of an array, or of the array of a texture; other arguments as they are."""
+    if isinstance(argument, Texture):
+        argument = argument.array
+    return argument.copy(order="K") if isinstance(argument, np.ndarray) else argument
 
 
 def expected_array(

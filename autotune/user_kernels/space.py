@@ -1,6 +1,6 @@
 """The search space of a user kernel: its parameters with their values, and its constraints.
 
-`legal_space` sets one parameter after another, and checks a constraint as soon as the parameters
+`Enumeration` sets one parameter after another, and checks a constraint as soon as the parameters
 that it reads are set, so that it rejects whole branches at once.
 """
 
@@ -150,17 +150,6 @@ class LegalSpace:
     examples: Mapping[str, Config]
 
 
-def legal_space(
-    family: str, parameters: Mapping[str, Sequence[Value]], constraints: Mapping[str, Predicate]
-) -> LegalSpace:
-    """Enumerates the legal combinations of parameter values.
-
-    Raises:
-        UsageError: if a constraint fails, or there are too many combinations.
-    """
-    return _Enumeration(family, parameters, constraints).space()
-
-
 BLOCK = 2**18
 """Combinations that are checked at once."""
 
@@ -176,7 +165,7 @@ class _UnsetError(BaseException):
     """A function reads a parameter that is not set; an `except Exception` in it passes this on."""
 
 
-class _Enumeration:
+class Enumeration:
     """An enumeration of legal combinations.
 
     A block of combinations is an array of codes, a row for each and a column for each parameter
@@ -205,7 +194,11 @@ class _Enumeration:
         self._waiting = set(range(len(self._reads)) if in_order else ())
 
     def space(self) -> LegalSpace:
-        """The legal combinations."""
+        """The legal combinations.
+
+        Raises:
+            UsageError: if a constraint fails, or there are too many combinations.
+        """
         while True:
             self._plan()
             try:

@@ -44,7 +44,7 @@ from autotune.tuning.loop import tune
 from autotune.tuning.options import Search
 from autotune.tuning.proposals import open_log
 from autotune.tuning.search.axes import axes_of
-from autotune.tuning.trials import Progress, Silent, Trial
+from autotune.tuning.trials import Observer, Progress, Trial
 from autotune.tuning.tunable import GemmTunable
 
 FRAMES = 6
@@ -223,7 +223,7 @@ class SlowRunner(ReplayRunner):
         return super().measure(candidate, best, objective)
 
 
-class Telling(Silent):
+class Telling(Observer):
     """An observer that sends every trial it is told, and when the record was written."""
 
     def __init__(self, send: Send) -> None:

@@ -159,7 +159,7 @@ def write(path: Path) -> Path:
     data = bundle.dumps(content.records, content.ranges)
     path.write_bytes(data)
     out = digest.beside(path)
-    out.write_bytes(digest.made(BundleReader(data).content, content.records))
+    out.write_bytes(digest.made(BundleReader(data).header.sha256, content.records))
     return out
 
 

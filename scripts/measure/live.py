@@ -45,14 +45,14 @@ PROGRAM = """
 import json, sys, time
 from autotune import cli
 from autotune.api import tuning
-from autotune.tuning.trials import Silent
+from autotune.tuning.trials import Observer
 from autotune.tuning.options import Search
 from autotune.problem import Problem
 
 def say(**event):
     print(json.dumps({"at_s": time.time() - float(sys.argv[1]), **event}), flush=True)
 
-class Reporter(Silent):
+class Reporter(Observer):
     def started(self, feasible, rejected, progress):
         say(kind="started", feasible=feasible)
 

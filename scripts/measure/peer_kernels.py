@@ -284,9 +284,9 @@ def run_autotune(case: Case, task: Row) -> Row:
     """Tunes by autotune."""
     from autotune import Search
     from autotune.measure.measurement import Measurement
-    from autotune.tuning.trials import Progress, Silent, Trial
+    from autotune.tuning.trials import Observer, Progress, Trial
 
-    class Clock(Silent):
+    class Clock(Observer):
         first, trials, failures = 0.0, 0, 0
 
         def trial(self, trial: Trial, progress: Progress) -> None:

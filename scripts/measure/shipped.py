@@ -229,7 +229,7 @@ def timed_again(record: Record, opener: TargetOpener, *, store: Store, top: int)
         yield opener.target(problem)
 
     try:
-        store.adopt(record, None)
+        store.adopt(record, Origin("", "", ""))
         (result,) = retiming.retime([record], opened, store, compiled, top=top)
     except AutotuneError as error:
         return str(error)
@@ -241,7 +241,7 @@ def tuned_again(
 ) -> Record | str:
     """The record of a search, which starts from the record; or why there is none."""
     try:
-        store.adopt(record, None)
+        store.adopt(record, Origin("", "", ""))
         return tune_at(record.problem, opener, store, options)
     except AutotuneError as error:
         return str(error)

@@ -71,7 +71,7 @@ from autotune.records import Record, Store, bundle, exchange
 from autotune.records.merging import stale
 from autotune.tuning.loop import Search, tune
 from autotune.tuning.pipeline import Compile, prepare
-from autotune.tuning.trials import Progress, Silent, Trial
+from autotune.tuning.trials import Observer, Progress, Trial
 from autotune.tuning.tunable import GemmTunable
 
 IN_EVERY_LAYOUT = ("1024x1024x1024", "4096x4096x4096", "64x4096x4096")
@@ -330,7 +330,7 @@ class SuiteRun:
         return [ALGORITHMS, TRITON_BASELINE] if self.triton else [ALGORITHMS]
 
 
-class Keeper(Silent):
+class Keeper(Observer):
     """An observer that keeps every trial of a run."""
 
     def __init__(self) -> None:

@@ -11,7 +11,7 @@ import pytest
 
 import autotune
 from autotune.tuning.options import Search
-from autotune.tuning.trials import Progress, Silent, Trial
+from autotune.tuning.trials import Observer, Progress, Trial
 
 SECONDS = 4.0
 
@@ -31,7 +31,7 @@ __global__ void spinning(float* out, const float* in, int n) {
 """
 
 
-class Watch(Silent):
+class Watch(Observer):
     """Notes when trials finish, in seconds from now."""
 
     def __init__(self) -> None:

@@ -25,7 +25,7 @@ from autotune.families.config import Config
 from autotune.families.plan import Alignment, Argument, Launch, LaunchPlan, Template
 from autotune.measure import exact, operands, verify_kernels
 from autotune.measure.operands import OperandScales
-from autotune.measure.oracle import activated, gates, roundoff
+from autotune.measure.oracle import activated, gates
 from autotune.measure.verify import AMAX_ERROR
 from autotune.measure.verify_kernels import (
     EVEN,
@@ -489,7 +489,7 @@ def verdict(
         comparison(problem),
         REDUCTION_SHARED,
         *("a", "b", *sizes, 2.0, 0.0, "bias", "residual", n + 3, m * (n + 3) + 1, 1.0),
-        *(0, roundoff(problem), tolerance, "c"),
+        *(0, problem.output_element.roundoff, tolerance, "c"),
     )
     doubles_as_floats = np.ascontiguousarray(expected).reshape(1, -1).view(np.float32)
     outcome = execute(program, [step], doubles_as_floats, c, doubles(4), bias, residual=residual)
@@ -552,7 +552,7 @@ def test_compare_judges_gates_by_their_size(program: Program, batch: int) -> Non
         comparison(GATED[0]),
         REDUCTION_SHARED,
         *("a", "b", 24, 13 * 24, "13", "48", str(batch), 1.0, 0.0, "bias", "residual", 0, 0, 1.0),
-        *(0, roundoff(GATED[0]), allowed, "c"),
+        *(0, GATED[0].output_element.roundoff, allowed, "c"),
     )
 
     def compared(values: NDArray[np.float64]) -> Matrix:
@@ -566,7 +566,7 @@ def test_compare_judges_gates_by_their_size(program: Program, batch: int) -> Non
     assert squares == pytest.approx((exact_c**2).sum())
     slightly, badly = exact_c.copy(), exact_c.copy()
     slightly[-1, 12, 23] += 0.5 * allowed * unit[-1, 12, 23]
-    badly[0, 3, 9] += (2 * allowed + 4 * roundoff(GATED[0])) * unit[0, 3, 9] * 40
+    badly[0, 3, 9] += (2 * allowed + 4 * GATED[0].output_element.roundoff) * unit[0, 3, 9] * 40
     assert compared(slightly)[1] == 0
     assert compared(badly)[1] == 1
 

@@ -254,7 +254,7 @@ def tolerance(case: Case, wanted: NDArray[np.float64]) -> NDArray[np.float64]:
         return _tolerance_of_8_bits(case, wanted)
     allowed = oracle.tolerance(problem, case.alpha, case.beta)
     unit = error_unit(_sums(case), allowed) if problem.gated else 1.0
-    result: NDArray[np.float64] = allowed * unit + oracle.roundoff(problem) * np.abs(wanted)
+    result: NDArray[np.float64] = allowed * unit + problem.output_element.roundoff * np.abs(wanted)
     return result
 
 
@@ -281,7 +281,7 @@ def _tolerance_of_8_bits(case: Case, wanted: NDArray[np.float64]) -> NDArray[np.
         sums = of_gate * np.abs(up) + of_up * np.abs(gate)
     size: NDArray[np.float64] = np.abs(wanted)
     allowed = slope * (sums * units + 8 * added) + 16 * size + 96
-    return oracle.UNIT_ROUNDOFF * allowed + oracle.roundoff(problem) * size
+    return oracle.UNIT_ROUNDOFF * allowed + problem.output_element.roundoff * size
 
 
 def name_of(template: Template) -> str:

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from autotune.measure.oracle import gates, roundoff
+from autotune.measure.oracle import gates
 from autotune.problem import Problem
 
 
@@ -31,5 +31,5 @@ def largest_error(
     `unit`. At least 0; NaN if an element of `result` is NaN.
     """
     difference: NDArray[np.float64] = np.abs(result.astype(np.float64) - wanted)
-    beyond = (difference - roundoff(problem) * np.abs(wanted)) / unit
+    beyond = (difference - problem.output_element.roundoff * np.abs(wanted)) / unit
     return float(np.max(beyond, initial=0.0))

@@ -104,22 +104,13 @@ class Axis:
         return self._each[self.codes]
 
     @property
-    def twos(self) -> npt.NDArray[np.float64]:
-        """The powers of two in the value, as a column; none where that says nothing new.
-
-        Vectors, warps and banks come in powers of two, so 48 or 96 may be unlike its neighbours.
-        """
+    def oddities(self) -> list[npt.NDArray[np.float64]]:
+        """Further columns, where a single value may be unlike its neighbours: the powers of two in
+        the value, as vectors, warps and banks come in these, and a column for each value."""
         if not self._uneven:
-            return np.empty((len(self.codes), 0))
-        column = np.array([_twos(value) for value in self.values]) / MOST_TWOS
-        return np.asarray(TWOS * column[self.codes, None])
-
-    @property
-    def singles(self) -> npt.NDArray[np.float64]:
-        """A column for each value, where a single value may be unlike its neighbours."""
-        if not self._uneven:
-            return np.empty((len(self.codes), 0))
-        return np.asarray((SINGLES * self._each)[self.codes])
+            return []
+        twos = np.array([_twos(value) for value in self.values]) / MOST_TWOS
+        return [TWOS * twos[self.codes, None], SINGLES * self._each[self.codes]]
 
     @property
     def _each(self) -> npt.NDArray[np.float64]:
@@ -181,7 +172,7 @@ class SearchSpace:
     @property
     def oddities(self) -> list[npt.NDArray[np.float64]]:
         """Further columns, which tell single values apart; those of an array belong together."""
-        return [part for axis in self.axes for part in (axis.twos, axis.singles) if part.size]
+        return [part for axis in self.axes for part in axis.oddities]
 
     @cached_property
     def families(self) -> Codes:

@@ -7,7 +7,7 @@ enumerated configurations once.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from collections.abc import Set as AbstractSet
 from operator import attrgetter
 from typing import Any
@@ -21,7 +21,7 @@ from optuna.samplers import BaseSampler, TPESampler
 from optuna.storages import BaseStorage
 from optuna.trial import FrozenTrial, TrialState
 
-from autotune.families.config import Config, Value
+from autotune.families.config import Config
 from autotune.families.config_table import places_of
 from autotune.model.features import Describe
 from autotune.tuning.options import Sampler
@@ -161,9 +161,8 @@ class Projection:
     def propose(self, left: Mask, study: Study, trial: FrozenTrial) -> int | None:
         """The first of the configurations that are equally near to the draw."""
         drawn = self._inner.sample_relative(study, trial, self._space.distributions)
-        return self._nearest(left, drawn) if drawn else None
-
-    def _nearest(self, left: Mask, drawn: Mapping[str, Value | None]) -> int:
+        if not drawn:
+            return None
         distances = np.where(left, np.float32(0), np.inf)
         for axis in self._space.axes:
             distances += axis.distances(drawn[axis.name])

@@ -29,7 +29,7 @@ from autotune.problem import Problem
 from autotune.records import Record, Store
 from autotune.tuning.ladder import Ladder
 from autotune.tuning.options import Sampler
-from autotune.tuning.trials import Silent
+from autotune.tuning.trials import Observer
 
 SIZES = (PROBLEM.m, PROBLEM.n, PROBLEM.k)
 
@@ -396,5 +396,5 @@ def test_progress_can_be_silenced(capsys: pytest.CaptureFixture[str]) -> None:
 
 
 def test_own_observer_replaces_the_progress(capsys: pytest.CaptureFixture[str]) -> None:
-    autotune.tune(*SIZES, device=DEVICE, trials=3, progress=Silent())
+    autotune.tune(*SIZES, device=DEVICE, trials=3, progress=Observer())
     assert capsys.readouterr().err == ""

@@ -20,7 +20,7 @@ from autotune.problem.problem import Problem
 from autotune.records.ranges import Range, Segment
 from autotune.report.listing import ShapesReport
 from autotune.tuning.options import Search
-from autotune.tuning.trials import Silent
+from autotune.tuning.trials import Observer
 
 WIDE = Problem(16, 4096, 4096, "bf16")
 
@@ -139,7 +139,7 @@ def test_one_device_stands_as_it_is(calls: Calls) -> None:
 
 
 def test_observer_takes_the_place_of_the_progress(calls: Calls) -> None:
-    observer = Silent()
+    observer = Observer()
     autotune.tune(WIDE, progress=observer)
     autotune.tune("1..16x4096x4096", progress=observer)
     autotune.tune([WIDE], progress=observer)

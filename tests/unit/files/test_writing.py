@@ -19,12 +19,13 @@ from autotune.files import (
     append,
     append_line,
     copy_aside,
+    limits,
     opened,
     write,
     write_whole,
     writing,
 )
-from autotune.files.writing import BLOCK, cut_torn_line
+from autotune.files.writing import cut_torn_line
 
 
 @pytest.mark.parametrize("durable", [True, False])
@@ -161,8 +162,8 @@ def test_link_moved_aside_replaces_no_other(tmp_path: Path) -> None:
     assert not (tmp_path / "file").is_symlink()
 
 
-@pytest.mark.parametrize("length", [0, 1, BLOCK - 1, BLOCK, BLOCK + 1, 3 * BLOCK])
-@pytest.mark.parametrize("before", [b"", b"line\n", b"line\n" * BLOCK])
+@pytest.mark.parametrize("length", [0, 1, limits.LINE - 1, limits.LINE])
+@pytest.mark.parametrize("before", [b"", b"line\n", b"line\n" * (limits.LINE // 4)])
 def test_torn_line_of_any_length_is_cut(tmp_path: Path, before: bytes, length: int) -> None:
     (tmp_path / "file").write_bytes(before + b"x" * length)
     with opened(tmp_path / "file", append=True) as file:

@@ -19,7 +19,7 @@ from autotune.errors import AutotuneError, MissingError, RunnerError
 from autotune.families.config import Config
 from autotune.families.plan import Algorithm, LaunchPlan, LibraryCall, Resources
 from autotune.measure import bench as module
-from autotune.measure.bench import BASELINE, LEADER, WINNER, GemmBench
+from autotune.measure.bench import BASELINE, LEADER, WINNER, BaselineBench, GemmBench
 from autotune.measure.measurement import Energy, Failure, Measurement
 from autotune.measure.objective import COLD, HOT, Objective
 from autotune.measure.operands import row_fault, shifted
@@ -484,3 +484,22 @@ def test_rows_start_where_their_operands_do(problem: Problem, steps: tuple[int, 
     names = ("a", "c", "residual", "scale_a")
     assert tuple((after[name] - before[name]) / 16 for name in names) == steps
     assert after["b"] == before["b"]
+
+
+def test_baseline_bench_opens_operands_for_each_request(monkeypatch: pytest.MonkeyPatch) -> None:
+    opened: list[Problem] = []
+
+    class Opened:
+        def __init__(self, _: object, problem: Problem, **_options: object) -> None:
+            opened.append(problem)
+
+        def baseline(self) -> Measurement:
+            return Measurement(float(opened[-1].m))
+
+    monkeypatch.setattr(module, "GemmBench", Opened)
+    bench = BaselineBench(cast(Any, FakeSession([])), PROBLEM)
+    assert not opened
+    assert (bench.baseline(), bench.baseline()) == (Measurement(64.0), Measurement(64.0))
+    bench.switch_to(Problem(32, 32, 32))
+    assert bench.baseline() == Measurement(32.0)
+    assert opened == [PROBLEM, PROBLEM, Problem(32, 32, 32)]

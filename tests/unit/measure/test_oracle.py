@@ -27,7 +27,6 @@ from autotune.measure.oracle import (
     gates,
     library_tolerance,
     product,
-    roundoff,
     tolerance,
 )
 from autotune.problem import ELEMENT_TYPES, ELEMENTWISE, Problem
@@ -179,7 +178,8 @@ def test_misplaced_elements_are_beyond_tolerance(k: int, compute: str) -> None:
     problem = Problem(64, 64, k, compute)
     wanted = product(problem, *operands(problem))
     misplaced = kept(np.roll(wanted, 1, axis=1), BITS[problem.output_type])
-    wrong = np.abs(misplaced - wanted) > tolerance(problem) + roundoff(problem) * np.abs(wanted)
+    allowed = tolerance(problem) + problem.output_element.roundoff * np.abs(wanted)
+    wrong = np.abs(misplaced - wanted) > allowed
     assert wrong.mean() > 0.98
 
 

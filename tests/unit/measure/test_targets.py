@@ -21,7 +21,6 @@ from autotune.errors import (
     DeviceError,
     MissingError,
     ProblemError,
-    RunnerError,
     UsageError,
 )
 from autotune.families import registry
@@ -329,7 +328,7 @@ def machine(monkeypatch: pytest.MonkeyPatch) -> Machine:
 def test_next_problem_reuses_the_processes(machine: Machine) -> None:
     with TargetOpener() as opener:
         first, second = (opener.target(problem) for problem in (SMALL, LARGE))
-        assert first is second is opener.current
+        assert first is second
         assert isinstance(first.runner, SwitchingRunner)
         assert first.runner.switched == [LARGE]
         assert machine.closed == 0
@@ -370,9 +369,3 @@ def test_problem_that_does_not_fit_is_refused(machine: Machine) -> None:
         with pytest.raises(ProblemError, match="GiB"):
             opener.target(Problem(10**6, 10**6, 10**6))
     assert len(machine.opened) == 1
-
-
-@pytest.mark.usefixtures("machine")
-def test_no_target_is_current_at_first() -> None:
-    with pytest.raises(RunnerError, match="nothing is open"):
-        _ = TargetOpener().current

@@ -20,7 +20,7 @@ from autotune.records.codec import loads
 from autotune.records.merging import changes, made_from, merge, reconcile, sources_of, stale
 
 # The origin of `record`.
-TODAY = Origin("13.0", "NVRTC 13.0", "5e1f")
+TODAY, UNKNOWN = Origin("13.0", "NVRTC 13.0", "5e1f"), Origin("", "", "")
 
 
 def _timed(width: int, time_us: float, spread_us: float = 1.0, samples: int = 20) -> Entry:
@@ -150,8 +150,8 @@ def test_sources_outweigh_driver_and_compiler() -> None:
     assert reconcile(ours, _made(source="0ld"), TODAY) == ours
 
 
-@pytest.mark.parametrize("today", [None, Origin("12.4", "NVRTC 12.4", "another")])
-def test_without_a_matching_origin_the_later_stands(today: Origin | None) -> None:
+@pytest.mark.parametrize("today", [UNKNOWN, Origin("12.4", "NVRTC 12.4", "another")])
+def test_without_a_matching_origin_the_later_stands(today: Origin) -> None:
     old, new = _made(date="2026-01-01T12:00:00Z"), _made(driver="12.8", date="2026-02-01T12:00:00Z")
     assert reconcile(new, old, today) == new
 
@@ -209,22 +209,22 @@ _mixed_records = st.builds(
     st.booleans(),
 )
 _records = _single | _mixed_records
-_todays = st.sampled_from([TODAY, BY_FAMILY, None])
+_todays = st.sampled_from([TODAY, BY_FAMILY, UNKNOWN])
 
 
 @given(_records, _records, _todays)
-def test_order_of_two_stores_does_not_matter(a: Record, b: Record, today: Origin | None) -> None:
+def test_order_of_two_stores_does_not_matter(a: Record, b: Record, today: Origin) -> None:
     assert reconcile(a, b, today) == reconcile(b, a, today)
 
 
 @given(_records, _records, _todays)
-def test_merging_again_changes_nothing(a: Record, b: Record, today: Origin | None) -> None:
+def test_merging_again_changes_nothing(a: Record, b: Record, today: Origin) -> None:
     merged = reconcile(a, b, today)
     assert reconcile(merged, a, today) == reconcile(merged, b, today) == merged
 
 
 @given(_records, _records, _todays)
-def test_merged_entries_keep_their_sources(a: Record, b: Record, today: Origin | None) -> None:
+def test_merged_entries_keep_their_sources(a: Record, b: Record, today: Origin) -> None:
     merged = reconcile(a, b, today)
     known = {
         (entry.config.family, sources_of(record)[entry.config.family])

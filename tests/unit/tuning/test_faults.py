@@ -28,13 +28,14 @@ from autotune.families.plan import Template
 from autotune.measure import worker
 from autotune.measure.gpu_runner import GpuRunner
 from autotune.measure.measurement import Failure, Measurement
+from autotune.measure.recording import Origin
 from autotune.measure.runner import Candidate, Runner
 from autotune.measure.worker import RestartingWorker
 from autotune.records import Record, Store, codec
 from autotune.tuning.loop import Search, tune
 from autotune.tuning.pipeline import Compile
 from autotune.tuning.trial_log import TrialLog
-from autotune.tuning.trials import Observer, Progress, Silent, Trial
+from autotune.tuning.trials import Observer, Progress, Trial
 from autotune.tuning.tunable import GemmTunable
 
 SPACE = 58  # TILE_WIDTH 4 to 32, each specialised and not
@@ -124,7 +125,7 @@ class Killer(threading.Thread):
         return worker._process.pid == pid and worker._ready
 
 
-class Until(Silent):
+class Until(Observer):
     """Interrupts the run as soon as a thread has ended."""
 
     def __init__(self, thread: threading.Thread) -> None:
@@ -175,7 +176,7 @@ def slow_disk(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(TrialLog, "_write", slow)
 
 
-class LogReader(Silent):
+class LogReader(Observer):
     """Compares each reported trial with the log at that moment.
 
     Attributes:
@@ -290,7 +291,7 @@ def test_full_disk_loses_no_result(tmp_path: Path, monkeypatch: pytest.MonkeyPat
             go(first, Store(disk))
         assert str(end.value).count("No space left on device") == 2
         record = codec.loads(codec.dumps(end.value.record))
-        assert Store(tmp_path / "new").adopt(record, None) == "new"
+        assert Store(tmp_path / "new").adopt(record, Origin("", "", "")) == "new"
         lost = {trial.config for trial in end.value.trials}
         written = {trial.config for trial in told(Store(disk))}
         assert lost | written == {*first.measured}

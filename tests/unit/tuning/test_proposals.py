@@ -13,7 +13,7 @@ from autotune.tuning.options import Search
 from autotune.tuning.proposals import Proposals
 from autotune.tuning.search.proposer import Proposer
 from autotune.tuning.trial_log import TrialLog
-from autotune.tuning.trials import Leaderboard, Silent
+from autotune.tuning.trials import Leaderboard, Observer
 
 pytestmark = pytest.mark.usefixtures("cache")
 
@@ -21,7 +21,7 @@ pytestmark = pytest.mark.usefixtures("cache")
 def proposals(opened: TrialLog, *, trials: int) -> Proposals:
     search = Proposer(CONFIGS, sampler="exhaustive")
     options = Search(trials=trials)
-    return Proposals(search, opened, Leaderboard(), Silent(), options, lambda: True)
+    return Proposals(search, opened, Leaderboard(), Observer(), options, lambda: True)
 
 
 def test_claims_of_another_process_count_until_it_ends(tmp_path: Path) -> None:
@@ -61,6 +61,6 @@ def test_refused_configuration_is_not_proposed_again_at_once(
 
     monkeypatch.setattr(opened, "claim", claim)
     search, options = Proposer(CONFIGS, sampler="random"), Search(trials=5)
-    limited = Proposals(search, opened, Leaderboard(), Silent(), options, lambda: True)
+    limited = Proposals(search, opened, Leaderboard(), Observer(), options, lambda: True)
     assert [*limited.asked()] == []
     assert sorted(refused) == sorted(CONFIGS)

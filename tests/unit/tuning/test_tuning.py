@@ -51,7 +51,7 @@ from autotune.tuning import loop, pipeline
 from autotune.tuning.loop import Search, tune
 from autotune.tuning.pipeline import Compile
 from autotune.tuning.trial_log import TrialLog, led_to, study_of
-from autotune.tuning.trials import LEADERS, Observer, Progress, Silent, Trial
+from autotune.tuning.trials import LEADERS, Observer, Progress, Trial
 from autotune.tuning.tunable import GUESSES, GemmTunable
 
 SPACE = 58  # TILE_WIDTH 4 to 32, each specialised and not
@@ -276,7 +276,7 @@ def test_interrupt_while_saving_loses_no_record(
 
 
 def test_interrupt_after_saving_saves_nothing_again(store: Store) -> None:
-    class Interrupted(Silent):
+    class Interrupted(Observer):
         finishes = 0
 
         def finished(self, *_: object) -> None:
@@ -576,7 +576,7 @@ def test_progress_has_the_devices_busy_share(store: Store, monkeypatch: pytest.M
     assert (observer.last.busy, observer.last.seconds) == (0.75, 8.0)
 
 
-class RecordingObserver:
+class RecordingObserver(Observer):
     """An observer that lists its events."""
 
     def __init__(self) -> None:

@@ -15,8 +15,7 @@ from autotune.cuda.program import Program
 from autotune.cuda.textures import Texture
 from autotune.errors import UsageError
 from autotune.records.kernel_record import CompilerName
-from autotune.user_kernels.checks import check_signature
-from autotune.user_kernels.compilation import compiling
+from autotune.user_kernels.compilation import check_signature, compiling
 from autotune.user_kernels.definition import define_kernel
 from autotune.user_kernels.source import Compilation, unpacked
 

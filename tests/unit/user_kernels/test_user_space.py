@@ -26,7 +26,7 @@ from autotune.tuning.search.axes import axes_of
 from autotune.tuning.search.proposer import Proposer
 from autotune.tuning.trials import Quarantine, Trial
 from autotune.user_kernels import space
-from autotune.user_kernels.space import LegalSpace, checked_constraints, legal_space
+from autotune.user_kernels.space import Enumeration, LegalSpace, checked_constraints
 from autotune.user_kernels.tunable import KernelTunable
 
 Values = Mapping[str, Sequence[Any]]
@@ -80,7 +80,7 @@ def function(text: str, names: Values) -> Any:
 
 def legal(values: Values, constraints: Any) -> LegalSpace:
     parameters = {name: tuple(own) for name, own in values.items()}
-    return legal_space("k", parameters, checked_constraints(constraints, parameters))
+    return Enumeration("k", parameters, checked_constraints(constraints, parameters)).space()
 
 
 CASES = [

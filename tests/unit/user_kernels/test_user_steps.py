@@ -129,7 +129,7 @@ def test_hash_of_one_plain_kernel_is_as_before() -> None:
 
 def test_record_of_steps_launches_what_was_tuned() -> None:
     tuned = tunable()
-    launch = tuned._launch(CONFIG)
+    launch = tuned._whole(CONFIG)
     plan: LaunchPlan = launch.plan(CONFIG)
     words = [[argument.value for argument in step.arguments] for step in plan.launches]
     assert words == [["argument 0", "scratch 2", 32], ["scratch 2", "argument 1", 32]]
