@@ -10,7 +10,7 @@ from dataclasses import astuple, replace
 from functools import cached_property
 from pathlib import Path
 from pkgutil import resolve_name
-from typing import Any, TypeVar
+from typing import TypeVar
 
 from autotune import settings
 from autotune.cuda import cublaslt
@@ -35,7 +35,7 @@ from autotune.measure.runner import Candidate, RowReference
 from autotune.measure.session import Run, Session, open_session
 from autotune.measure.timing import HOST_US, LIBRARY_US, Samples, Timer, WarmRun
 from autotune.measure.verify import LIBRARY, THOROUGH, Passed, Verifier
-from autotune.measure.worker import DeviceInfo, PendingBench
+from autotune.measure.worker import PendingBench
 from autotune.problem import Problem
 from autotune.problem.vendor_faults import known_fault
 
@@ -190,7 +190,7 @@ def open_bench(problem: Problem, index: int) -> PendingBench:
         bench.warm_up()
         return bench
 
-    return DeviceInfo(session.device, session.driver), finish
+    return PendingBench(session.device, session.driver, finish)
 
 
 class GemmBench(BaseBench):
@@ -463,20 +463,22 @@ def open_baseline_bench(problem: Problem, index: int) -> PendingBench:
             import_library()
         return BaselineBench(session, problem)
 
-    return DeviceInfo(session.device, session.driver), finish
+    return PendingBench(session.device, session.driver, finish)
 
 
 def open_quick_baseline_bench(problem: Problem, index: int) -> PendingBench:
     """Opens the bench of the worker that calls cuBLAS directly, where that serves, and imports no
     library for it."""
     session = open_session(index).__enter__()
-    info = DeviceInfo(session.device, session.driver)
-    return info, lambda: BaselineBench(session, problem, open_quick_baseline)
+    return PendingBench(
+        session.device,
+        session.driver,
+        lambda: BaselineBench(session, problem, open_quick_baseline),
+    )
 
 
 class BaselineBench:
-    """Serves the requests of a `GemmBench`, each on operands of its own, and frees them afterwards
-    for the measuring process."""
+    """Serves each request on operands of its own, then frees them for the measuring process."""
 
     def __init__(
         self, session: Session, problem: Problem, opener: OpenBaseline | None = None
@@ -493,13 +495,35 @@ class BaselineBench:
         wanted = operand_bytes(self._problem) + workspace + flush + LIBRARY_BYTES
         return wanted <= self._session.free_bytes()
 
+    def baseline(self) -> Measurement | Failure | None:
+        """Answers as `GemmBench.baseline`."""
+        return self._bench().baseline()
+
+    def rematch(
+        self, candidates: Sequence[Candidate], with_baseline: bool, deadline: float = math.inf
+    ) -> Rematch:
+        """Answers as `GemmBench.rematch`."""
+        return self._bench().rematch(candidates, with_baseline, deadline)
+
+    def energies(self, candidates: Sequence[Candidate], with_baseline: bool) -> Energies | str:
+        """Answers as `GemmBench.energies`."""
+        return self._bench().energies(candidates, with_baseline)
+
+    def compare(
+        self, candidates: Sequence[Candidate], baselines: Sequence[str]
+    ) -> dict[str, Measurement | Failure]:
+        """Answers as `GemmBench.compare`."""
+        return self._bench().compare(candidates, baselines)
+
+    def verify_libraries(self, baselines: Sequence[str]) -> dict[str, Passed | Failure]:
+        """Answers as `GemmBench.verify_libraries`."""
+        return self._bench().verify_libraries(baselines)
+
     def library(self) -> str:
         """The version of cuBLAS, such as `13.1.0`; empty without it."""
         return cublaslt.version()
 
-    def __getattr__(self, method: str) -> Any:
-        """A method of a `GemmBench` that is opened for this request."""
+    def _bench(self) -> GemmBench:
         gc.collect()  # reference cycles of an earlier bench hold device memory
         cache = settings.cache_dir()
-        bench = GemmBench(self._session, self._problem, cache=cache, opener=self._opener)
-        return getattr(bench, method)
+        return GemmBench(self._session, self._problem, cache=cache, opener=self._opener)

@@ -34,15 +34,26 @@ from autotune.measure.measurement import Failure
 
 
 @dataclass(frozen=True)
+class PendingBench:
+    """A bench that a factory has begun to open.
+
+    Attributes:
+        device: the GPU.
+        driver: the CUDA version that the driver supports.
+        finish: makes the bench.
+    """
+
+    device: Device
+    driver: str
+    finish: Callable[[], object]
+
+
+@dataclass(frozen=True)
 class DeviceInfo:
     """Message: the worker's GPU, and the CUDA version that its driver supports."""
 
     device: Device
     driver: str
-
-
-PendingBench = tuple[DeviceInfo, Callable[[], object]]
-"""A bench that a factory has begun to open: its GPU, and a function that makes the bench."""
 
 
 @dataclass(frozen=True)
@@ -89,9 +100,9 @@ def _serve(connection: Connection[Any, Any]) -> None:
     factory, arguments = receive(connection)
     threading.Thread(target=_start_driver, args=(arguments[-1],), daemon=True).start()
     try:
-        info, finish = resolve_name(factory)(*arguments)
-        send(connection, info)
-        bench = finish()
+        pending = resolve_name(factory)(*arguments)
+        send(connection, DeviceInfo(pending.device, pending.driver))
+        bench = pending.finish()
         send(connection, BenchReady())
     except AutotuneError as error:
         send(connection, error)

@@ -21,12 +21,13 @@ from autotune.measure.runner import Candidate
 from autotune.measure.session import Run, Session, open_session
 from autotune.measure.timing import hopeless_us
 from autotune.measure.verify import Passed
-from autotune.measure.worker import DeviceInfo, PendingBench
+from autotune.measure.worker import PendingBench
 from autotune.records.kernel_record import NOT_VERIFIED, PIECE_GAP
 from autotune.user_kernels.guarded_arrays import (
     PATTERN,
     DeviceComparison,
     GuardedArray,
+    compile_ahead,
     copies_bytes,
     guarded_bytes,
 )
@@ -108,8 +109,11 @@ class KernelRunner(GpuRunner):
 def open_bench(work: Workload, index: int) -> PendingBench:
     """Opens the bench of a worker; its session stays open until the process ends."""
     session = open_session(index)
-    info = DeviceInfo(session.device, session.driver)
-    return info, lambda: KernelBench(session.__enter__(), work)
+    if not work.buffers:  # they follow
+        compile_ahead(work.call, session.device.arch, settings.cache_dir())
+    return PendingBench(
+        session.device, session.driver, lambda: KernelBench(session.__enter__(), work)
+    )
 
 
 class KernelBench(BaseBench):

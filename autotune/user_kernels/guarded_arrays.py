@@ -8,18 +8,22 @@ that is found wrong there is downloaded, for the words of its failure.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from functools import cached_property
 from pathlib import Path
+from threading import Thread
 from typing import Any, SupportsInt
 
 import numpy as np
 from numpy.typing import NDArray
 
+from autotune.errors import AutotuneError
 from autotune.families.plan import ArgumentType, Template
 from autotune.measure.measurement import Failure
 from autotune.measure.operands import GUARD
 from autotune.measure.session import LoadedKernel, Session
 from autotune.measure.verify_kernels import MOST_BLOCKS, THREADS, program_of
+from autotune.problem.call import KernelCall
 from autotune.problem.integers import ceil_div
 from autotune.user_kernels.results import Agreement, Comparison, compare
 from autotune.user_kernels.workload import ArrayArgument, difference
@@ -59,6 +63,21 @@ def comparison_of(actual: np.dtype[Any], expected: np.dtype[Any]) -> Template:
     types = ("ACTUAL", TYPES[actual.name]), ("EXPECTED", TYPES[expected.name])
     options = ("--fmad=false",)  # NumPy rounds between a product and a sum
     return Template(SOURCE, "compare", types, form="compare<{ACTUAL}, {EXPECTED}>", options=options)
+
+
+def compile_ahead(call: KernelCall, arch: str, cache: Path | None) -> None:
+    """Compiles in a thread the kernels that mostly compare the arrays of a call: it takes half a
+    second, in which the reference runs. An error occurs again where a kernel is needed."""
+    types = {text.partition("[")[0] for text in call.arguments} & TYPES.keys()
+    own = (comparison_of(np.dtype(name), np.dtype(name)) for name in sorted(types))
+    templates = COUNT_CHANGED, *own
+
+    def compiled() -> None:
+        with suppress(AutotuneError):
+            for template in templates:
+                program_of(template, arch, cache)
+
+    Thread(target=compiled, daemon=True).start()
 
 
 def device_type(buffer: ArrayArgument) -> np.dtype[Any] | None:

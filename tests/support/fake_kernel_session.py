@@ -19,7 +19,7 @@ from autotune.measure.runner import Candidate
 from autotune.measure.session import Run, TextureObject
 from autotune.measure.timing import Samples, WarmRun
 from autotune.measure.verify_kernels import MOST_BLOCKS, THREADS
-from autotune.measure.worker import DeviceInfo, PendingBench
+from autotune.measure.worker import PendingBench
 from autotune.user_kernels import guarded_arrays
 from autotune.user_kernels.bench import KernelBench
 from autotune.user_kernels.results import ExpectedArray, compare
@@ -249,4 +249,4 @@ def opened_saxpy(work: Workload, index: int) -> PendingBench:
         session: Any = FakeSession(kernels, N, 2**30)
         return KernelBench(session, work)
 
-    return DeviceInfo(H100, "13.0"), finish
+    return PendingBench(H100, "13.0", finish)

@@ -18,7 +18,7 @@ from autotune.errors import MissingError, RunnerError
 from autotune.measure.measurement import Energy, Failure, Measurement
 from autotune.measure.objective import HOT, BestTimes, Objective
 from autotune.measure.runner import Candidate
-from autotune.measure.worker import DeviceInfo, PendingBench
+from autotune.measure.worker import PendingBench
 from autotune.problem import Problem
 
 if TYPE_CHECKING:
@@ -187,7 +187,7 @@ class Tireless(Fake):
 
 
 def opened(finish: Callable[[], object]) -> PendingBench:
-    return DeviceInfo(find("h100"), "13.0"), finish
+    return PendingBench(find("h100"), "13.0", finish)
 
 
 def fake(problem: Problem, index: int) -> PendingBench:
