@@ -346,9 +346,13 @@ class KernelTunable(Tunable[KernelRecord]):
             for name, function in self.metrics.items()
         )
         score = None if self.score is None else self.score.of(entry)
-        launch = self._whole(entry.config)
-        made = KernelEntry.of(entry, None if launch.source.size > LARGEST_SOURCE else launch)
+        made = KernelEntry.of(entry, self._launch(entry.config))
         return replace(made, metrics=metrics, score=score)
+
+    def _launch(self, config: Config) -> KernelLaunch | None:
+        """The launch that a record keeps for a configuration; None if the source is too large."""
+        launch = self._whole(config)
+        return None if launch.source.size > LARGEST_SOURCE else launch
 
     def _whole(self, config: Config) -> KernelLaunch:
         kernel = self.kernel
