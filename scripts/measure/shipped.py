@@ -19,16 +19,17 @@ winners and gets `--twin` of the time.
 
     python scripts/measure/shipped.py retime new.jsonl.xz --devices all --seconds 240
 
-times the stale shipped records of this card again (`scripts/fit/stale.py` counts them). It compiles
-the programs of a hundred on all cores. Then each GPU takes one record after the other, verifies its
-best configurations and times them beside cuBLAS. At last records slower than cuBLAS, or without a
-working configuration, are tuned for `--each` seconds. The bundle is written every few records. A
-second run continues it.
+times the stale shipped records of this card again (`scripts/fit/stale.py` counts them), or with
+`--again` all of them, as beside a newer cuBLAS. It compiles the programs of a hundred on all cores.
+Then each GPU takes one record after the other, verifies its best configurations and times them
+beside cuBLAS. At last records slower than cuBLAS, or without a working configuration, are tuned for
+`--each` seconds. The bundle is written every few records. A second run continues it.
 
     python scripts/measure/shipped.py take FILE...
 
 merges the records of `retime`, of `suite.py --records`, or of users (`autotune cache export
---submit`) into the shipped files of their cards, in place of stale ones. It needs no GPU.
+--submit`) into the shipped files of their cards, in place of stale ones and of those whose winner
+they timed again. It needs no GPU.
 """
 
 from __future__ import annotations
@@ -142,6 +143,9 @@ def retime(
     top: Annotated[int, typer.Option(min=1, help="Configurations of a record.")] = 2,
     each: Annotated[float, typer.Option(help="Tuning seconds of slow records.")] = 2.5,
     only: Annotated[str, typer.Option(help="Only problems whose text contains this.")] = "",
+    again: Annotated[
+        bool, typer.Option("--again", help="Time records that are not stale too.")
+    ] = False,
 ) -> None:
     """Times the stale shipped records of this card again; status 1 if some are left."""
     ends, today = monotonic() + seconds, targets.here()
@@ -152,9 +156,12 @@ def retime(
     left = [
         record
         for record in shipped.records(card)
-        if stale(record, today) and only in str(record.problem) and record.problem not in new
+        if (again or stale(record, today))
+        and only in str(record.problem)
+        and record.problem not in new
     ]
-    CONSOLE.print(f"{len(left)} stale records of {card.name}, {len(new)} measured again already")
+    kind = "records" if again else "stale records"
+    CONSOLE.print(f"{len(left)} {kind} of {card.name}, {len(new)} measured again already")
     with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as name:
         store, options = Store(Path(name)), Search(seconds=each, jobs=jobs_of(gpus))
         timed = partial(timed_again, store=store, top=top)
@@ -288,7 +295,7 @@ def put(new: Sequence[Record], folder: Path, today: Origin) -> Iterator[tuple[Pa
     for path in (*(path for path in shipped.paths(folder) if path != own), own):
         old = bundle.loads(path.read_bytes()) if path.exists() else bundle.Bundle(())
         merged = [
-            reconcile(record, left.pop(record.problem), today)
+            settled(record, left.pop(record.problem), today)
             if record.device.slug == slug and record.problem in left
             else record
             for record in old.records
@@ -300,6 +307,13 @@ def put(new: Sequence[Record], folder: Path, today: Origin) -> Iterator[tuple[Pa
             merged.sort(key=lambda record: record.problem)
             write_whole(path, bundle.dumps(merged, old.ranges))
             yield path, changed
+
+
+def settled(old: Record, new: Record, today: Origin) -> Record:
+    """The new record alone if it timed the winner of the old one again, as times of two runs, with
+    other clocks and perhaps another cuBLAS, do not compare; else what both make."""
+    timed = {entry.config for entry in new.entries}
+    return new if old.best.config in timed else reconcile(old, new, today)
 
 
 def checked(computes: list[str] | None) -> list[str] | None:

@@ -262,6 +262,28 @@ def test_stale_records_are_timed_again_and_taken(
 
 
 @pytest.mark.usefixtures("stale")
+def test_records_that_are_not_stale_are_timed_again_on_request(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    runner = FakeRunner(lambda _: Measurement(80.0))
+    done = retime(runner, tmp_path / "new.jsonl.xz", monkeypatch, "--top", 1, "--again")
+    assert "3 records of" in done.output
+    assert len(runner.measured) == 3
+
+
+def test_winner_that_was_timed_again_has_its_new_time(tmp_path: Path) -> None:
+    old, new = (
+        replace(record(entry(16, us), entry(8, us + 1.0)), baseline=Measurement(us + 2.0))
+        for us in (100.0, 110.0)
+    )
+    folder = tmp_path / "shipped"
+    for each in (old, new):
+        [*shipped.put([each], folder, ORIGIN)]
+    (file,) = folder.iterdir()
+    assert bundle.loads(file.read_bytes()).records == (shipped.rounded(new),)
+
+
+@pytest.mark.usefixtures("stale")
 def test_retiming_continues_an_earlier_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     out = tmp_path / "new.jsonl.xz"
     first, runner = (FakeRunner(lambda _: Measurement(80.0)) for _ in range(2))
