@@ -345,7 +345,7 @@ def _user_cache_dir() -> Path:
 
 
 def _is_private(directory: Path) -> bool:
-    """Whether it is a directory, no link, of this user alone."""
+    """Whether a path is a directory, not a link, that only this user can enter."""
     try:
         status = directory.lstat()
     except OSError:

@@ -114,7 +114,7 @@ def open_algorithms(session: Session, operands: Operands) -> list[tuple[str, Run
 
 
 def _launches(run: Run) -> bool:
-    """Whether an algorithm launches; cuBLASLt checks some conditions only at the launch."""
+    """Whether cuBLASLt launches an algorithm; it checks some conditions at no earlier time."""
     try:
         run()
     except RunnerError:

@@ -162,7 +162,7 @@ Timed = Measurement | TimeEstimate
 
 
 def tied(a: Timed, b: Timed) -> bool:
-    """Whether two times differ by at most 0.5 %.
+    """Whether two times are tied, which is a difference of at most 0.5 %.
 
     Noise does not widen a tie, or the slower of two candidates could win by being noisy. Choosing
     either of two tied candidates costs at most 0.5 %.

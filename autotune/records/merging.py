@@ -173,15 +173,15 @@ def reconcile(a: R, b: R, today: HasOrigin) -> R:
 
 def _beside(best: Entry, records: Iterable[TuningRecord]) -> Measurement | None:
     """The baseline of the record that measured the best entry; else the better one."""
-    timed = [record for record in records if record.baseline]
-    measured = best.config, best.measurement.time_us
-    same = [
-        record
-        for record in timed
-        if measured in ((each.config, each.measurement.time_us) for each in record.entries)
+    time = best.config, best.measurement.time_us
+    ranked = [
+        (time in ((each.config, each.measurement.time_us) for each in record.entries), baseline)
+        for record in records
+        if (baseline := record.baseline)
     ]
-    baselines = [record.baseline for record in same or timed if record.baseline]
-    return max(baselines, key=_quality, default=None)
+    if not ranked:
+        return None
+    return max(ranked, key=lambda pair: (pair[0], _quality(pair[1])))[1]
 
 
 def agreed_sources(a: R, b: R, today: HasOrigin) -> str:

@@ -100,10 +100,10 @@ class Shown(Observer):
         self._say(f"stopping: further trials are expected to give {gain:.2%} at most")
 
     def rematch(self, leaders: Sequence[Trial]) -> None:
-        self._say(self._rematch(len(leaders)))
+        self._say(self._announcement(len(leaders)))
 
     def finished(self, record: TuningRecord, progress: Progress) -> None:
-        self._say(self._recorded(record, progress))
+        self._say(self._outcome(record, progress))
 
     def _speed(self, time_us: float) -> str:
         """A speed as text, such as `48.21 TFLOP/s, 93.5% of cuBLAS`, or `48.21 TFLOP/s cold`."""
@@ -125,11 +125,11 @@ class Shown(Observer):
         minutes, rest = divmod(round(left), 60)
         return f"{text}, {minutes}:{rest:02} left" if minutes else f"{text}, {rest} s left"
 
-    def _rematch(self, leaders: int) -> str:
+    def _announcement(self, leaders: int) -> str:
         text = f"timing the best {leaders} against each other"
         return f"{text}, then their energy: 2 s each" if self._objective.metered else text
 
-    def _recorded(self, record: TuningRecord, progress: Progress) -> str:
+    def _outcome(self, record: TuningRecord, progress: Progress) -> str:
         """The outcome of a search, such as `recorded 48.21 TFLOP/s, tied with 2 more after 41
         trials in 6.5 s`.
 
@@ -238,11 +238,11 @@ class LiveProgress(Shown):
         self._bar.draw(self._limits.share(progress.trials, progress.seconds))
 
     def rematch(self, leaders: Sequence[Trial]) -> None:
-        self._activity = self._rematch(len(leaders))
+        self._activity = self._announcement(len(leaders))
         self._bar.draw(1.0)
 
     def finished(self, record: TuningRecord, progress: Progress) -> None:
-        self._activity = self._recorded(record, progress)
+        self._activity = self._outcome(record, progress)
         self._bar.draw(1.0)
 
     def _text(self) -> str:

@@ -330,8 +330,8 @@ def _compute(dtype: Any) -> str:
 def _tune_missing(
     groups: Iterable[LayerGroup], rows: Rows, records: dict[int, LayerRecords], options: Search
 ) -> ShapesReport:
-    """Tunes the shapes of layers that have no record, those of a GPU under one budget; that of the
-    `options` is for one shape."""
+    """Tunes the layers' shapes that have no record. The shapes of a GPU share one budget; `options`
+    state that of one shape."""
     usable = [group for group in groups if group.obstacle is None]
     tuned: list[ShapeRow] = []
     for ordinal, recorded in records.items():

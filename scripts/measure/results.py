@@ -531,7 +531,7 @@ def rewritten(text: str) -> str:
 
 
 def matched(row: Row) -> bool:
-    """Whether the winner matches or beats cuBLAS, as a difference within the spread is a tie."""
+    """Whether the winner beats cuBLAS or ties with it, which is a difference within the spread."""
     return bool(row["ours_us"] - row["cublas_us"] <= max(0.0, *row["spread"].values()))
 
 

@@ -82,6 +82,10 @@ BATCH = 100
 """Stale records whose programs are compiled before the first of them is timed."""
 
 
+UNKNOWN = Origin("", "", "")
+"""The tools of this machine where the only record of a problem is put into an empty store."""
+
+
 CONSOLE = Console(width=110, soft_wrap=True)
 
 
@@ -236,7 +240,7 @@ def timed_again(record: Record, opener: TargetOpener, *, store: Store, top: int)
         yield opener.target(problem)
 
     try:
-        store.adopt(record, Origin("", "", ""))
+        store.adopt(record, UNKNOWN)
         (result,) = retiming.retime([record], opened, store, compiled, top=top)
     except AutotuneError as error:
         return str(error)
@@ -248,7 +252,7 @@ def tuned_again(
 ) -> Record | str:
     """The record of a search, which starts from the record; or why there is none."""
     try:
-        store.adopt(record, Origin("", "", ""))
+        store.adopt(record, UNKNOWN)
         return tune_at(record.problem, opener, store, options)
     except AutotuneError as error:
         return str(error)

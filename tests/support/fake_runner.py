@@ -19,6 +19,7 @@ from autotune.problem import Problem
 from support.sample_records import H100, SQUARE
 
 ORIGIN = Origin(driver="13.0", compiler="NVRTC 13.5", source="5e1f")
+UNKNOWN = Origin("", "", "")
 
 Outcome = Callable[[Config], Measurement | Failure]
 

@@ -8,7 +8,6 @@ import pytest
 
 from autotune.families.registry import plan
 from autotune.measure.measurement import Failure
-from autotune.measure.recording import Origin
 from autotune.measure.runner import Candidate
 from autotune.records import Entry, Provenance, Record
 from autotune.records.merging import KEPT
@@ -17,10 +16,8 @@ from autotune.report.pages.record import Analysis, analysed
 from autotune.report.trials import Subject
 from autotune.tuning.trial_log import FinishedTrial
 from autotune.tuning.trials import Trial
+from support.fake_runner import UNKNOWN
 from support.sample_recording import recorded
-
-UNKNOWN = Origin("", "", "")
-"""A machine whose tools are not compared with those of a record."""
 
 
 def analysis(subject: Subject) -> Analysis:

@@ -102,7 +102,7 @@ class WarpTiles:
         return self.tiles(problem) * problem.batch
 
     def packs(self, operand: str) -> bool:
-        """Whether `a` or `b` is copied before it is multiplied."""
+        """Whether the operand, `a` or `b`, is packed into a copy first."""
         return packs(self.pack, operand)
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from support import sample_range
 from support.command_line import answer, own_machine, printed, run
-from support.fake_runner import compiled
+from support.fake_runner import UNKNOWN, compiled
 from support.sample_range import ORDER, TEXT, TOP, of_order, sized
 from support.sample_records import entry, record
 
@@ -33,7 +33,7 @@ def cache(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
     folder = own_machine(monkeypatch, tmp_path)
     sample_range.save(folder)
     Store(folder).save(record(entry(16, 0.5), problem=sized(16), device=sample_range.H100))
-    monkeypatch.setattr(targets, "here", lambda: Origin("", "", ""))
+    monkeypatch.setattr(targets, "here", lambda: UNKNOWN)
     return folder
 
 

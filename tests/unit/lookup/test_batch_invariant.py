@@ -10,6 +10,7 @@ from functools import cache
 from pathlib import Path
 
 import pytest
+from support.fake_runner import UNKNOWN
 from support.sample_records import entry, record
 
 import autotune
@@ -21,7 +22,6 @@ from autotune.lookup import fingerprints
 from autotune.lookup.answer import Answer
 from autotune.lookup.batch_invariant import batch_invariant, order_recorded, range_of, required
 from autotune.lookup.lookup import recorded
-from autotune.measure.recording import Origin
 from autotune.model import space
 from autotune.model.legality import Legality, order_of
 from autotune.problem import Problem
@@ -205,7 +205,7 @@ def test_bundle_has_the_records_of_the_range(records: Records, tmp_path: Path) -
     assert [item.problem for item in bundle.records] == [sized(16), sized(256)]
     store = Store(tmp_path / "other")
     for item in bundle.records:
-        store.adopt(item, Origin("", "", ""))
+        store.adopt(item, UNKNOWN)
     for tuned in bundle.ranges:
         ranges.save(store.root, tuned)
     answer(sized(16), Records(store))

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from support.fake_runner import UNKNOWN
 from support.sample_records import H100, SQUARE, entry, record
 
 from autotune.families.config import Config
@@ -20,7 +21,7 @@ from autotune.records.codec import loads
 from autotune.records.merging import changes, made_from, merge, reconcile, sources_of, stale
 
 # The origin of `record`.
-TODAY, UNKNOWN = Origin("13.0", "NVRTC 13.0", "5e1f"), Origin("", "", "")
+TODAY = Origin("13.0", "NVRTC 13.0", "5e1f")
 
 
 def _timed(width: int, time_us: float, spread_us: float = 1.0, samples: int = 20) -> Entry:

@@ -15,7 +15,7 @@ from typing import Any
 
 import optuna
 import pytest
-from support.fake_runner import ORIGIN, FakeRunner, by_width, compiled, program, tiled
+from support.fake_runner import ORIGIN, UNKNOWN, FakeRunner, by_width, compiled, program, tiled
 from support.full_disk import enlarge, small_disk, small_files
 from support.sample_records import H100, SQUARE
 from support.sample_study import store as store
@@ -28,7 +28,6 @@ from autotune.families.plan import Template
 from autotune.measure import worker
 from autotune.measure.gpu_runner import GpuRunner
 from autotune.measure.measurement import Failure, Measurement
-from autotune.measure.recording import Origin
 from autotune.measure.runner import Candidate, Runner
 from autotune.measure.worker import RestartingWorker
 from autotune.records import Record, Store, codec
@@ -291,7 +290,7 @@ def test_full_disk_loses_no_result(tmp_path: Path, monkeypatch: pytest.MonkeyPat
             go(first, Store(disk))
         assert str(end.value).count("No space left on device") == 2
         record = codec.loads(codec.dumps(end.value.record))
-        assert Store(tmp_path / "new").adopt(record, Origin("", "", "")) == "new"
+        assert Store(tmp_path / "new").adopt(record, UNKNOWN) == "new"
         lost = {trial.config for trial in end.value.trials}
         written = {trial.config for trial in told(Store(disk))}
         assert lost | written == {*first.measured}

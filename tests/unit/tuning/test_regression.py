@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 from support.command_line import answer, own_machine, run
-from support.fake_runner import FakeRunner, compiled, tiled
+from support.fake_runner import UNKNOWN, FakeRunner, compiled, tiled
 from support.sample_recording import DEVICE, PROBLEM
 from support.sample_records import H100, SQUARE, entry, record
 
@@ -17,7 +17,6 @@ import autotune
 from autotune.errors import NotFoundError
 from autotune.lookup.answer import recorded_answer
 from autotune.measure.objective import COLD, HOT
-from autotune.measure.recording import Origin
 from autotune.measure.targets import Target
 from autotune.records import Record, Store, exchange
 from autotune.records.bundle import Bundle
@@ -142,7 +141,7 @@ def test_vendor_whose_result_is_wrong_has_no_ratio() -> None:
     answer = recorded_answer(SQUARE, H100, made, "exact", 0.0)
     assert answer is not None
     assert answer.vendor
-    target = Target(runner, Origin("", "", ""))
+    target = Target(runner, UNKNOWN)
     (checked,) = retiming.check(
         {SQUARE: 100.0}, lambda _: nullcontext(target), lambda _: answer, compiled, HOT
     )

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 from support.command_line import own_machine
-from support.fake_runner import ORIGIN, compiled
+from support.fake_runner import ORIGIN, UNKNOWN, compiled
 from support.sample_records import H100
 from support.sample_subject import (
     PROVENANCE,
@@ -23,7 +23,7 @@ from support.sample_subject import (
     user_kernel,
 )
 from support.sample_user_kernels import LEGAL, KernelRunner, tunable
-from support.swept_page import UNKNOWN, analysis, swept_subject
+from support.swept_page import analysis, swept_subject
 
 from autotune.measure.measurement import Measurement
 from autotune.measure.objective import COLD, HOT

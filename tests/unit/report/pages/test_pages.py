@@ -10,9 +10,10 @@ from typing import Any, Literal
 import plotly.graph_objects
 import pytest
 from support.chromium import OpenedPage, opened
+from support.fake_runner import UNKNOWN
 from support.sample_records import H100
 from support.sample_subject import by_hand, user_kernel
-from support.swept_page import UNKNOWN, analysis, swept_subject
+from support.swept_page import analysis, swept_subject
 from support.swept_page import page as page
 from support.swept_page import swept as swept
 

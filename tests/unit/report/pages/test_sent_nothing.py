@@ -8,8 +8,9 @@ from pathlib import Path
 
 import pytest
 from support.chromium import opened
+from support.fake_runner import UNKNOWN
 from support.sample_subject import by_hand
-from support.swept_page import UNKNOWN, analysis
+from support.swept_page import analysis
 
 from autotune.report.pages.overview import Overview, record_row
 from autotune.report.pages.page import write
