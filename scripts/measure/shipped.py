@@ -20,7 +20,8 @@ winners and gets `--twin` of the time.
     python scripts/measure/shipped.py retime new.jsonl.xz --devices all --seconds 240
 
 times the stale shipped records of this card again (`scripts/fit/stale.py` counts them), or with
-`--again` all of them, as beside a newer cuBLAS. It compiles the programs of a hundred on all cores.
+`--again` all of them, those beside the oldest cuBLAS first. It compiles the programs of a hundred
+on all cores.
 Then each GPU takes one record after the other, verifies its best configurations and times them
 beside cuBLAS. At last records slower than cuBLAS, or without a working configuration, are tuned for
 `--each` seconds. The bundle is written every few records. A second run continues it.
@@ -164,6 +165,7 @@ def retime(
         and only in str(record.problem)
         and record.problem not in new
     ]
+    left.sort(key=cublas_of)
     kind = "records" if again else "stale records"
     CONSOLE.print(f"{len(left)} {kind} of {card.name}, {len(new)} measured again already")
     with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as name:
@@ -256,6 +258,12 @@ def tuned_again(
         return tune_at(record.problem, opener, store, options)
     except AutotuneError as error:
         return str(error)
+
+
+def cublas_of(record: Record) -> tuple[int, ...]:
+    """The version of cuBLAS that the record has a time of, such as (13, 10, 0)."""
+    version = record.baseline.library if record.baseline else ""
+    return tuple(map(int, version.split("."))) if version else ()
 
 
 def ratio(record: Record) -> float:

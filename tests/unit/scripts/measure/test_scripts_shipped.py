@@ -271,6 +271,22 @@ def test_records_that_are_not_stale_are_timed_again_on_request(
     assert len(runner.measured) == 3
 
 
+def test_records_beside_the_oldest_cublas_are_timed_first(
+    stale: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (file,) = stale.iterdir()
+    records = bundle.loads(file.read_bytes()).records
+    beside = [
+        replace(each, baseline=Measurement(100.0, library=version))
+        for each, version in zip(records, ("13.10.0", "13.9.0", "13.1.0"), strict=True)
+    ]
+    file.write_bytes(bundle.dumps(beside))
+    runner = FakeRunner(lambda _: Measurement(80.0))
+    done = retime(runner, tmp_path / "new.jsonl.xz", monkeypatch, "--top", 1, "--again")
+    places = [done.output.index(f"{each.problem} ") for each in beside]
+    assert places == sorted(places, reverse=True)
+
+
 def test_winner_that_was_timed_again_has_its_new_time(tmp_path: Path) -> None:
     old, new = (
         replace(record(entry(16, us), entry(8, us + 1.0)), baseline=Measurement(us + 2.0))
