@@ -12,15 +12,16 @@ driver and the compiler. Only the sources of an entry's own family count. Theref
   stores, the better measurement stands: more samples, or as many and a smaller relative spread. The
   final round of a tuning run usually takes more samples than a trial, so it comes first. If only
   the other one has a cold time or an energy, that is kept with it.
-- Of two stores, the baseline is the one that was timed in a round with the best entry: the clocks
-  of two rounds differ.
+- The clocks of two rounds differ. So the baseline is the one that was timed in a round with the
+  best entry, and a tuning run that timed the winner again decides what is faster: earlier times
+  below that of its own winner leave the record.
 
 Measured, replayed and predicted records have separate files and are never merged.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import astuple, replace
 from typing import TypeVar
 
@@ -28,7 +29,7 @@ from autotune.families import cublaslt
 from autotune.families.config import Config
 from autotune.families.source_text import DIGITS, hash_of, joined, narrowed
 from autotune.measure.measurement import Measurement
-from autotune.measure.objective import OBJECTIVES
+from autotune.measure.objective import OBJECTIVES, TIMES
 from autotune.measure.recording import Origin
 from autotune.records.kernel_record import KernelRecord
 from autotune.records.record import Entry, Provenance, TuningRecord
@@ -122,27 +123,28 @@ def merge(
 
     The entries are the ten fastest of both, with the fastest cold one and that of the least energy
     among them. If both have a configuration, the new measurement stands, even if it is slower.
-    `old` gives no entries of families whose sources differ, and with another driver or compiler
-    none that the run has `timed` itself. The baseline does not depend on our sources: the new one
-    stands, or that its result was refused, else the old one of the same driver. The provenance is
-    the new record's, with the sources of the families that have entries: a sum of trials would
-    count twice what a run resumes or saves twice. An interrupted run is marked, unless it adds to a
-    search that had ended, and so is a quick one.
+    `old` gives no entries of families whose sources differ, none that would lead although the run
+    timed the winner of `old` again, and with another driver or compiler none that the run has
+    `timed` itself. The baseline does not depend on our sources: that its result was refused now
+    stands, else that of the best entry's round, else the other one of the same driver. The
+    provenance is the new record's, with the sources of the families that have entries: a sum of
+    trials would count twice what a run resumes or saves twice. An interrupted run is marked, unless
+    it adds to a search that had ended, and so is a quick one.
     """
     made = new.provenance
     if old is None:
-        return _built(new, new.entries, made.source, new.baseline, made)
+        return _built(new, new.entries, made, [new])
     gone = {*failed} if same_tools(old.provenance, made) else {*failed, *timed}
-    earlier = (entry for entry in _entries_from(old, made.source) if entry.config not in gone)
-    entries = {entry.config: entry for entry in earlier}
+    earlier = _entries_from(old, made.source)
+    gone |= _beaten(earlier, new.entries)
+    entries = {entry.config: entry for entry in earlier if entry.config not in gone}
     for entry in new.entries:
         entries[entry.config] = _completed(entry, entries.get(entry.config))
-    baseline, fault = new.baseline, made.baseline_fault
-    if baseline is None and not fault and old.provenance.driver == made.driver:
-        baseline, fault = old.baseline, old.provenance.baseline_fault
+    fault = made.baseline_fault
+    if new.baseline is None and not fault and old.provenance.driver == made.driver:
+        fault = old.provenance.baseline_fault
     run = _finished(made, old.provenance) if made_from(old, made.source) else made
-    provenance = replace(run, baseline_fault=fault)
-    return _built(new, entries.values(), made.source, baseline, provenance)
+    return _built(new, entries.values(), replace(run, baseline_fault=fault), [new, old])
 
 
 def reconcile(a: R, b: R, today: HasOrigin) -> R:
@@ -163,25 +165,29 @@ def reconcile(a: R, b: R, today: HasOrigin) -> R:
         if rival is not None and _quality(entry.measurement) < _quality(rival.measurement):
             entry, rival = rival, entry
         entries[entry.config] = _completed(entry, rival)
-    alike = [record for record in (first, second) if record.provenance.driver == run.driver]
-    fault = next((why for of in alike if (why := of.provenance.baseline_fault)), "")
+    pair = [first, second]
+    alike = (each.provenance for each in pair if each.provenance.driver == run.driver)
+    fault = next((each.baseline_fault for each in alike if each.baseline_fault), "")
     if made_from(second, source):
         run = _finished(run, second.provenance)
-    merged = _built(first, entries.values(), source, None, replace(run, baseline_fault=fault))
-    return merged if fault else replace(merged, baseline=_beside(merged.best, alike))
+    run = replace(run, source=source, baseline_fault=fault)
+    return _built(first, entries.values(), run, pair)
 
 
-def _beside(best: Entry, records: Iterable[TuningRecord]) -> Measurement | None:
-    """The baseline of the record that measured the best entry; else the better one."""
-    time = best.config, best.measurement.time_us
-    ranked = [
-        (time in ((each.config, each.measurement.time_us) for each in record.entries), baseline)
-        for record in records
-        if (baseline := record.baseline)
-    ]
-    if not ranked:
-        return None
-    return max(ranked, key=lambda pair: (pair[0], _quality(pair[1])))[1]
+def _beaten(earlier: Sequence[Entry], entries: Sequence[Entry]) -> set[Config]:
+    """Earlier entries that would lead those of a new round by a time of other clocks: the new round
+    has the earlier winner, which was faster than they."""
+    again, beaten = {entry.config for entry in entries}, set[Config]()
+    for time in TIMES:
+        winner, best = time.best(earlier), time.best(entries)
+        if winner and best and winner.config in again:
+            best_us = time.value(best.measurement) or 0.0
+            beaten |= {
+                each.config
+                for each in earlier
+                if (time_us := time.value(each.measurement)) is not None and time_us < best_us
+            }
+    return beaten - again
 
 
 def agreed_sources(a: R, b: R, today: HasOrigin) -> str:
@@ -201,13 +207,22 @@ def agreed_sources(a: R, b: R, today: HasOrigin) -> str:
     return joined(agreed)
 
 
-def _built(
-    record: R, entries: Iterable[Entry], source: str, baseline: Measurement | None, run: Provenance
-) -> R:
-    """The record with the best of these entries, and the sources of their families."""
+def _built(record: R, entries: Iterable[Entry], run: Provenance, rounds: Sequence[R]) -> R:
+    """The record with the best of these entries, the sources of their families, and the baseline of
+    the round that timed the best entry, else another one of the same driver."""
     kept = _kept(entries)
-    provenance = replace(run, source=narrowed(source, {entry.config.family for entry in kept}))
-    return replace(record, entries=kept, baseline=baseline, provenance=provenance)
+    provenance = replace(run, source=narrowed(run.source, {each.config.family for each in kept}))
+    made = replace(record, entries=kept, baseline=None, provenance=provenance)
+    if run.baseline_fault:
+        return made
+    won = made.best.config, made.best.measurement.time_us
+    beside = [
+        (won in ((each.config, each.measurement.time_us) for each in round.entries), round.baseline)
+        for round in rounds
+        if round.baseline and round.provenance.driver == run.driver
+    ]
+    ranked = sorted(beside, key=lambda pair: (pair[0], _quality(pair[1])))
+    return replace(made, baseline=ranked[-1][1]) if ranked else made
 
 
 def _entries_from(record: TuningRecord, source: str) -> list[Entry]:

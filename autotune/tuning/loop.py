@@ -27,6 +27,7 @@ from autotune.measure.objective import HOT
 from autotune.measure.recording import Origin
 from autotune.measure.runner import Candidate, Punctual, Runner
 from autotune.records import Provenance, Store, TuningRecord
+from autotune.records.merging import winners_of
 from autotune.tuning.options import Budget, Search, enough
 from autotune.tuning.pipeline import Compile, Compiler, DevicePool, ahead
 from autotune.tuning.proposals import Proposals, Race, open_log
@@ -190,8 +191,12 @@ class Run(Generic[R]):
 
     def rematch(self) -> None:
         """Times the leaders interleaved, so that noise does not pick the winner, and examines the
-        winners. If no leader passes, the next ones follow."""
+        winners. If no leader passes, the next ones follow. The winners of the record so far are
+        among them: its times are of other clocks."""
         self._ready()
+        if self.leaderboard.leaders:
+            old = self._store.standing(self._record())
+            self.leaderboard.standing = {each.config for each in winners_of(old)} if old else ()
         while leaders := self._affordable(self.leaderboard.leaders):
             self._observer.rematch(leaders)
             configs = [trial.config for trial in leaders]

@@ -151,6 +151,7 @@ def test_thorough_verifier_accepts_the_first_algorithm(
     )
 
 
+@pytest.mark.timing
 def test_algorithms_are_timed_without_the_host(
     session: Session, library: CublasLt, programs: Path
 ) -> None:

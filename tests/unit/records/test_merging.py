@@ -240,14 +240,35 @@ def test_tuning_keeps_entries_of_its_own_sources_alone(old: Record, new: Record)
     run = replace(new, provenance=replace(new.provenance, source=BY_FAMILY.source))
     merged = merge(old, run)
     assert made_from(merged, BY_FAMILY.source)
-    expected = {
-        entry.config
+    own = {
+        entry.config: entry.measurement.time_us
         for entry in old.entries
         if sources_of(old)[entry.config.family] == FAMILIES[entry.config.family]
     }
-    assert {entry.config for entry in merged.entries} == expected | {
-        entry.config for entry in new.entries
-    }
+    timed = {entry.config for entry in new.entries}
+    slower = {config for config in own if own[config] >= new.best.measurement.time_us}
+    assert timed | slower <= {entry.config for entry in merged.entries} <= timed | own.keys()
+
+
+def test_run_that_timed_the_winner_again_decides_what_is_faster() -> None:
+    old = _made(*(_timed(width, us) for width, us in ((8, 80.0), (9, 85.0), (10, 110.0))))
+    untimed, slower = _made(_timed(16, 90.0)), _made(_timed(16, 90.0), _timed(8, 100.0))
+    assert _times(merge(old, untimed)) == [80.0, 85.0, 90.0, 110.0]
+    assert _times(merge(old, slower)) == [90.0, 100.0, 110.0]
+
+
+def test_cold_winner_that_was_timed_again_decides_what_is_faster_cold() -> None:
+    old = _made(_with_cold(_timed(8, 80.0), 120.0), _with_cold(_timed(9, 85.0), 115.0))
+    run = _made(_with_cold(_timed(9, 75.0), 125.0))
+    assert merge(old, run).entries == run.entries
+
+
+def test_run_keeps_the_baseline_of_the_winners_round() -> None:
+    old = replace(_made(_timed(8, 80.0)), baseline=Measurement(84.0))
+    slower = replace(_made(_timed(16, 90.0)), baseline=Measurement(95.0))
+    faster = replace(_made(_timed(16, 70.0)), baseline=Measurement(75.0))
+    assert merge(old, slower).baseline == old.baseline
+    assert merge(old, faster).baseline == faster.baseline
 
 
 # Of several families
