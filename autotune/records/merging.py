@@ -116,35 +116,29 @@ def _changed_sources(record: TuningRecord, today: HasOrigin) -> list[str]:
     return changed
 
 
-def merge(
-    old: R | None, new: R, failed: Collection[Config] = (), timed: Collection[Config] = ()
-) -> R:
+def merge(old: R | None, new: R, failed: Collection[Config] = ()) -> R:
     """The record after a tuning run, in which the configurations `failed` did not work.
 
     The entries are the ten fastest of both, with the fastest cold one and that of the least energy
     among them. If both have a configuration, the new measurement stands, even if it is slower.
-    `old` gives no entries of families whose sources differ, none that would lead although the run
-    timed the winner of `old` again, and with another driver or compiler none that the run has
-    `timed` itself. The baseline does not depend on our sources: that its result was refused now
-    stands, else that of the best entry's round, else the other one of the same driver. The
-    provenance is the new record's, with the sources of the families that have entries: a sum of
-    trials would count twice what a run resumes or saves twice. An interrupted run is marked, unless
-    it adds to a search that had ended, and so is a quick one.
+    `old` gives no entries of families whose sources differ, and none that would win although the
+    run timed the winner of `old` again. The baseline does not depend on our sources: that its
+    result was refused now stands, else that of the best entry's round, else the other one of the
+    same driver. The provenance is the new record's, with the sources of the families that have
+    entries: a sum of trials would count twice what a run resumes or saves twice. An interrupted run
+    is marked, unless it adds to a search that had ended, and so is a quick one.
     """
     made = new.provenance
     if old is None:
         return _built(new, new.entries, made, [new])
-    gone = {*failed} if same_tools(old.provenance, made) else {*failed, *timed}
-    earlier = _entries_from(old, made.source)
-    gone |= _beaten(earlier, new.entries)
-    entries = {entry.config: entry for entry in earlier if entry.config not in gone}
-    for entry in new.entries:
-        entries[entry.config] = _completed(entry, entries.get(entry.config))
+    earlier = {entry.config: entry for entry in _entries_from(old, made.source)}
+    entries = [_completed(entry, earlier.get(entry.config)) for entry in new.entries]
+    entries += [entry for entry in _comparable(new, earlier) if entry.config not in failed]
     fault = made.baseline_fault
     if new.baseline is None and not fault and old.provenance.driver == made.driver:
         fault = old.provenance.baseline_fault
     run = _finished(made, old.provenance) if made_from(old, made.source) else made
-    return _built(new, entries.values(), replace(run, baseline_fault=fault), [new, old])
+    return _built(new, entries, replace(run, baseline_fault=fault), [new, old])
 
 
 def reconcile(a: R, b: R, today: HasOrigin) -> R:
@@ -174,20 +168,17 @@ def reconcile(a: R, b: R, today: HasOrigin) -> R:
     return _built(first, entries.values(), run, pair)
 
 
-def _beaten(earlier: Sequence[Entry], entries: Sequence[Entry]) -> set[Config]:
-    """Earlier entries that would lead those of a new round by a time of other clocks: the new round
-    has the earlier winner, which was faster than they."""
-    again, beaten = {entry.config for entry in entries}, set[Config]()
+def _comparable(new: TuningRecord, earlier: dict[Config, Entry]) -> list[Entry]:
+    """The earlier entries that the run of a new record has not timed again, without those that
+    would win by a time of other clocks though the run timed the earlier winner again."""
+    again = {entry.config for entry in new.entries}
+    rest = [earlier[config] for config in earlier if config not in again]
     for time in TIMES:
-        winner, best = time.best(earlier), time.best(entries)
-        if winner and best and winner.config in again:
-            best_us = time.value(best.measurement) or 0.0
-            beaten |= {
-                each.config
-                for each in earlier
-                if (time_us := time.value(each.measurement)) is not None and time_us < best_us
-            }
-    return beaten - again
+        winner = time.best([*earlier.values()])
+        if winner and winner.config in again and time.best(new.entries):
+            while (best := time.best([*new.entries, *rest])) in rest:
+                rest.remove(best)
+    return rest
 
 
 def agreed_sources(a: R, b: R, today: HasOrigin) -> str:
@@ -217,9 +208,12 @@ def _built(record: R, entries: Iterable[Entry], run: Provenance, rounds: Sequenc
         return made
     won = made.best.config, made.best.measurement.time_us
     beside = [
-        (won in ((each.config, each.measurement.time_us) for each in round.entries), round.baseline)
-        for round in rounds
-        if round.baseline and round.provenance.driver == run.driver
+        (
+            any(won == (entry.config, entry.measurement.time_us) for entry in each.entries),
+            each.baseline,
+        )
+        for each in rounds
+        if each.baseline and each.provenance.driver == run.driver
     ]
     ranked = sorted(beside, key=lambda pair: (pair[0], _quality(pair[1])))
     return replace(made, baseline=ranked[-1][1]) if ranked else made

@@ -99,14 +99,12 @@ class Store:
         broken file is skipped with a warning."""
         return self._read(self.path_of(record), type(record))
 
-    def save(self, record: R, failed: Collection[Config] = (), timed: Collection[Config] = ()) -> R:
+    def save(self, record: R, failed: Collection[Config] = ()) -> R:
         """Merges the record into the one on disk (see `merging.merge`) and returns the result.
 
         Args:
             record: the record of a tuning run.
             failed: configurations that failed in that run, which an earlier record may have.
-            timed: configurations that the run timed. Their times in an earlier record of another
-                driver or compiler are dropped.
 
         Raises:
             CacheError: if it cannot be written; the file on disk is then unchanged.
@@ -114,7 +112,7 @@ class Store:
         path = self.path_of(record)
         with files.locked(path.parent):
             old = self._previous(path, type(record))
-            merged = merge(old, record, failed, timed)
+            merged = merge(old, record, failed)
             if old is not None:
                 self._set_aside(path, old, merged, record.provenance.source)
             files.write(path, codec.dumps(merged))

@@ -215,8 +215,7 @@ class Run(Generic[R]):
     def save(self, earlier: BaseException | None = None) -> R:
         """Saves the record of the leaders, merged with what was recorded before.
 
-        Configurations that failed leave the earlier record; so do timed ones if that record has
-        another driver or compiler.
+        Configurations that failed leave the earlier record.
 
         Args:
             earlier: the error that ended the run, if any; an error of the log is part of the
@@ -227,7 +226,7 @@ class Run(Generic[R]):
         """
         record, board = self._record(), self.leaderboard
         try:
-            merged = self._store.save(record, board.failed, board.timed)
+            merged = self._store.save(record, board.failed)
         except CacheError as error:
             unsaved = _unsaved(record, error, earlier)
             self.settled = True

@@ -67,7 +67,7 @@ from autotune.measure.recording import Origin, Recording
 from autotune.measure.targets import Target, TargetOpener
 from autotune.problem import COMPUTES, Problem
 from autotune.records import Entry, Provenance, Record, Store, bundle, exchange, shipped
-from autotune.records.merging import made_from, reconcile, stale
+from autotune.records.merging import made_from, merge, reconcile, stale
 from autotune.tuning import retiming
 from autotune.tuning.loop import Search, tune
 from autotune.tuning.pipeline import SPILL_LIMIT
@@ -303,16 +303,16 @@ def put(new: Sequence[Record], folder: Path, today: Origin) -> Iterator[tuple[Pa
     """Merges records of one card into its shipped files, each into the file that has its problem,
     the rest into the card's own; yields the files that change, with the number of records."""
     slug = new[0].device.slug
-    own, left = folder / f"{slug}.jsonl.xz", {record.problem: rounded(record) for record in new}
+    own, left = folder / f"{slug}.jsonl.xz", {record.problem: record for record in new}
     for path in (*(path for path in shipped.paths(folder) if path != own), own):
         old = bundle.loads(path.read_bytes()) if path.exists() else bundle.Bundle(())
         merged = [
-            settled(record, left.pop(record.problem), today)
+            rounded(settled(record, left.pop(record.problem), today))
             if record.device.slug == slug and record.problem in left
             else record
             for record in old.records
         ]
-        merged += left.values() if path == own else ()
+        merged += map(rounded, left.values()) if path == own else ()
         changed = len({*merged} - {*old.records})
         if changed:
             folder.mkdir(parents=True, exist_ok=True)
@@ -322,10 +322,11 @@ def put(new: Sequence[Record], folder: Path, today: Origin) -> Iterator[tuple[Pa
 
 
 def settled(old: Record, new: Record, today: Origin) -> Record:
-    """The new record alone if it timed the winner of the old one again, as times of two runs, with
-    other clocks and perhaps another cuBLAS, do not compare; else what both make."""
+    """The new record, with slower entries of the old one, if it timed the old winner again: times
+    of two runs, with other clocks and perhaps another cuBLAS, do not compare. Else what both make.
+    """
     timed = {entry.config for entry in new.entries}
-    return new if old.best.config in timed else reconcile(old, new, today)
+    return merge(old, new) if old.best.config in timed else reconcile(old, new, today)
 
 
 def checked(computes: list[str] | None) -> list[str] | None:

@@ -289,14 +289,19 @@ def test_records_beside_the_oldest_cublas_are_timed_first(
 
 def test_winner_that_was_timed_again_has_its_new_time(tmp_path: Path) -> None:
     old, new = (
-        replace(record(entry(16, us), entry(8, us + 1.0)), baseline=Measurement(us + 2.0))
-        for us in (100.0, 110.0)
+        replace(record(*entries), baseline=Measurement(entries[0].measurement.time_us + 2.0))
+        for entries in (
+            (entry(16, 100.0), entry(8, 101.0), entry(32, 105.0), entry(24, 120.0)),
+            (entry(16, 110.0), entry(8, 111.0)),
+        )
     )
     folder = tmp_path / "shipped"
     for each in (old, new):
         [*shipped.put([each], folder, ORIGIN)]
     (file,) = folder.iterdir()
-    assert bundle.loads(file.read_bytes()).records == (shipped.rounded(new),)
+    (taken,) = bundle.loads(file.read_bytes()).records
+    assert [each.measurement.time_us for each in taken.entries] == [110.0, 111.0, 120.0]
+    assert taken.baseline == new.baseline
 
 
 @pytest.mark.usefixtures("stale")
