@@ -94,11 +94,6 @@ def _ptx_of(arch: str) -> list[str]:
     return ["-ptx", f"-arch={arch.replace('sm_', 'compute_')}"]
 
 
-def _include(folder: Path) -> str:
-    """An option to search a folder; one of CUDA's after those of nvcc, whose version may differ."""
-    return f"-Xcompiler=-idirafter,{folder}" if folder in cuda_headers() else f"-I{folder}"
-
-
 def _unrolled(text: str, macros: Macros) -> str:
     """A text with the values of macros in `#pragma unroll`, where nvcc expands none."""
     values = dict(macros)
@@ -114,7 +109,10 @@ def _output(
     template: Template, arch: str, kind: Sequence[str], sources: Path, includes: Sequence[Path]
 ) -> Output:
     folders = dict.fromkeys(((sources / template.source).parent, *includes))
-    arguments = [*map(_include, folders), *options_of(template)]
+    # CUDA's own folders come after those of nvcc, whose version may differ.
+    own = cuda_headers()
+    searched = [f"-Xcompiler=-idirafter,{each}" if each in own else f"-I{each}" for each in folders]
+    arguments = [*searched, *options_of(template)]
     if fault := next(filter(_UNQUOTED.search, arguments), None):
         return None, f"error: nvcc cannot take {fault!r}: it has a quote, '$', '`' or '\\'", ""
     text = _unrolled(text_of(template, sources), template.macros)

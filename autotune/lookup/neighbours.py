@@ -134,11 +134,7 @@ def of_architecture(device: Device, records: Records) -> Pool:
 
 def elsewhere(device: Device, records: Records) -> Pool:
     """The problems recorded on other architectures."""
-    return _pool(device, records, _is_other)
-
-
-def _is_other(device: Device, card: Device) -> bool:
-    return not same_architecture(device, card)
+    return _pool(device, records, lambda own, card: not same_architecture(own, card))
 
 
 def _pool(device: Device, records: Records, serves: Serves) -> Pool:

@@ -202,10 +202,6 @@ def _cold(measured: Measurement) -> TimeEstimate | None:
     return TimeEstimate(measured.cold_us, measured.cold_spread_us or 0.0)
 
 
-def _joules(measured: Measurement) -> float | None:
-    return None if measured.energy is None else measured.energy.joules
-
-
 def _fastest_cold(entries: Sequence[E]) -> E | None:
     """The fastest entry with a flushed L2; among tied entries the hot winner, else the leanest."""
     cold = {
@@ -266,7 +262,7 @@ ENERGY: Final = Objective(
     label="time",
     summary="joules of the fastest",
     fields=("energy",),
-    value=_joules,
+    value=lambda measured: None if measured.energy is None else measured.energy.joules,
     best=_least_energy,
     estimate=_hot,
     unit="J",

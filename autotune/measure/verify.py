@@ -100,10 +100,6 @@ class Checks:
             return ()
         return self.exact if problem.has_factors else PLAIN[: len(self.exact)]
 
-    def of_normals(self, problem: Problem) -> tuple[tuple[float, float], ...]:
-        """Alpha and beta of the products of normal numbers."""
-        return self.scalings if problem.has_factors else PLAIN
-
 
 PLAIN = ((1.0, 0.0),)
 """Alpha and beta of problems that have no others."""
@@ -308,7 +304,7 @@ class Verifier:
             self._restore()
         if checks.specials and oracle.extremes(problem):
             self._kernels.multiply()
-        for scaling in checks.of_normals(problem):
+        for scaling in checks.scalings if problem.has_factors else PLAIN:
             tolerance = checks.tolerance(problem, *scaling)
             runs.append(self._rounded(bind, scaling, tolerance))
         read = self._check(self._drawn)

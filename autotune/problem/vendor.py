@@ -34,14 +34,6 @@ def library_sizes(problem: Problem) -> tuple[int, int, int]:
     return m, round_up(n, ALIGNED), round_up(k, ALIGNED)
 
 
-def is_padded(problem: Problem) -> bool:
-    """Whether the vendor baseline reads padded or transposed copies of the operands."""
-    if not problem.precision.eight_bit:
-        return False
-    sizes = problem.m, problem.n, problem.k
-    return problem.layout != LAYOUT or library_sizes(problem) != sizes
-
-
 def in_place(torch: Any, activation: str) -> Callable[[Any], object]:
     """The function of PyTorch that applies an activation to a tensor in place."""
     if activation == "relu":

@@ -56,11 +56,6 @@ def made_from(record: TuningRecord, source: str) -> bool:
     return all(hash_of(source, family) == own for family, own in sources_of(record).items())
 
 
-def same_tools(a: HasOrigin, b: HasOrigin) -> bool:
-    """Whether driver and compiler are the same."""
-    return (a.driver, a.compiler) == (b.driver, b.compiler)
-
-
 def changes(record: TuningRecord, today: HasOrigin) -> str | None:
     """The change since the record was measured, such as `driver 12.8, now 13.0`.
 

@@ -45,7 +45,6 @@ from autotune.records.merging import (
     made_from,
     merge,
     reconcile,
-    same_tools,
 )
 from autotune.records.ranges import Range
 from autotune.records.record import (
@@ -288,7 +287,9 @@ class Store:
     def _set_aside(self, path: Path, old: TuningRecord, new: TuningRecord, source: str) -> None:
         """Copies a record that is about to be replaced, if the new one has another driver or
         compiler, or lacks entries that are not compiled from the sources `source`."""
-        if not (same_tools(old.provenance, new.provenance) and made_from(old, source)):
+        was, made = old.provenance, new.provenance
+        same_tools = (was.driver, was.compiler) == (made.driver, made.compiler)
+        if not (same_tools and made_from(old, source)):
             files.copy_aside(path, "superseded")
 
     def _read(self, path: Path, kind: type[R]) -> R | None:

@@ -18,9 +18,6 @@ from autotune.records.ranges import Range
 from autotune.report import cell, gain
 from autotune.report.tables import FittedTable
 
-LAYOUT = "nt"
-"""The layout of `x @ weight.t()`: both are stored row by row, the weight as (outputs, inputs)."""
-
 NOTE = "gain: cuBLAS's time over the tuned kernel's, less 1"
 FASTER, TIE, UNKNOWN = "cuBLAS is faster", "a tie", "no record"
 NOT_TIMED = "cuBLAS was not timed"
@@ -51,7 +48,7 @@ class Layer:
         Raises:
             ProblemError: if `m` is not a possible size.
         """
-        plain = Problem(m, self.outputs, self.inputs, self.compute, LAYOUT)
+        plain = Problem(m, self.outputs, self.inputs, self.compute, "nt")  # as x @ weight.t() is
         return (replace(plain, epilogue=Epilogue(bias=True)), plain) if self.bias else (plain,)
 
 

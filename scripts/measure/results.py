@@ -48,7 +48,7 @@ from autotune.measure.measurement import Measurement
 from autotune.measure.objective import COLD
 from autotune.measure.recording import Recording
 from autotune.problem import LAYOUTS, PRECISIONS, Problem
-from autotune.problem.vendor import is_padded
+from autotune.problem.vendor import LAYOUT, library_sizes
 from autotune.records import Record
 from autotune.report import cell
 
@@ -177,6 +177,14 @@ def _extras(problem: Problem) -> Row:
         extras |= {name: getattr(problem, name) for name in ("scale", "accumulate", "e5m2")}
         extras["padded"] = is_padded(problem)
     return extras
+
+
+def is_padded(problem: Problem) -> bool:
+    """Whether the vendor baseline reads padded or transposed copies of the operands."""
+    if not problem.precision.eight_bit:
+        return False
+    sizes = problem.m, problem.n, problem.k
+    return problem.layout != LAYOUT or library_sizes(problem) != sizes
 
 
 def _of_triton(problem: Problem, finals: Finals) -> Row:

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 from numpy.lib.stride_tricks import as_strided
+from results import is_padded
 from support.fake_session import FakeSession
 from support.host_cases import numbers, random_scales, stored
 from support.oracle_errors import error_unit, largest_error
@@ -20,7 +21,7 @@ from autotune.measure.baseline import PaddedRun, open_baseline
 from autotune.measure.operands import GUARD, GuardedMatrix, Operands
 from autotune.measure.oracle import activated, library_tolerance
 from autotune.problem import ELEMENT_TYPES, Problem
-from autotune.problem.vendor import is_padded, library_sizes
+from autotune.problem.vendor import library_sizes
 
 STORED = {"e4m3": "u1", "e5m2": "u1", "i8": "i1", "bf16": "<u2", "f16": "<f2", "f32": "<f4"}
 STORED |= {"i32": "<i4"}

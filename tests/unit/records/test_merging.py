@@ -257,7 +257,7 @@ def test_run_that_timed_the_winner_again_decides_what_is_faster() -> None:
     assert _times(merge(old, slower)) == [90.0, 100.0, 110.0]
 
 
-def test_cold_winner_that_was_timed_again_decides_what_is_faster_cold() -> None:
+def test_cold_winner_timed_again_decides_what_is_faster_cold() -> None:
     old = _made(_with_cold(_timed(8, 80.0), 120.0), _with_cold(_timed(9, 85.0), 115.0))
     run = _made(_with_cold(_timed(9, 75.0), 125.0))
     assert merge(old, run).entries == run.entries
