@@ -115,6 +115,11 @@ def test_speed_that_the_readme_claims_was_measured() -> None:
     assert all(results.matched(row) for found in suites for row in found["rows"])
     assert "`int8` is more than twice as fast as `torch._int_mm`" in README
     assert min(suite(f"{card}/suite-i8")["geomean"] for card in ("h100", "h200")) > 2
+    compiled = suite("h200/compiled-models")["summary"]["raced"]["over"]
+    plain, other = (round(compiled[name]["geomean"], 2) for name in ("plain", "max-autotune"))
+    assert f"1 to 2048 rows {plain} times as fast on an H200" in README
+    assert f"its models {other} times as long to run" in README
+    assert round(1 / compiled["max-autotune"]["compile_share"]) == 5
 
 
 def test_module_runs_as_the_command() -> None:
