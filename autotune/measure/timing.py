@@ -19,6 +19,7 @@ GRAPH_US = 300.0  # makes the gap between two graphs, 1 to 2 us, negligible
 GRAPH_RUNS = 100  # capturing a launch costs the host 8 us
 PROBE_US, PROBE_RUNS = 250.0, (2, 20)
 DELAY_US = 10_000.0  # the host may delay a run by less
+ALLOCATING_US = 1_000.0  # host time of a library that allocates, at most
 
 # A run slower than this factor times the best cannot win, and a few samples are enough for it. The
 # second factor is for graphs shorter than `GRAPH_US`, which are less exact.
@@ -147,8 +148,9 @@ class Timer:
         """A first estimate of a run's time; by a small graph if launching it takes as long."""
         first = warm.first_us
         if GRAPH_US <= first < DELAY_US:
-            # Timed alone, a short run would count the host's time, some 50 us of a library.
-            (first,) = self._replayed(warm.run, 1, 1)
+            # Timed alone, a short run counts the host's time: some 50 us of a library, and hundreds
+            # where it allocates.
+            first = min(self._replayed(warm.run, 1, 2 if first < ALLOCATING_US else 1))
         if first >= GRAPH_US:
             return [first]
         runs = _within(PROBE_RUNS, PROBE_US / first + 1)

@@ -199,8 +199,6 @@ def _built(record: R, entries: Iterable[Entry], run: Provenance, rounds: Sequenc
     kept = _kept(entries)
     provenance = replace(run, source=narrowed(run.source, {each.config.family for each in kept}))
     made = replace(record, entries=kept, baseline=None, provenance=provenance)
-    if run.baseline_fault:
-        return made
     won = made.best.config, made.best.measurement.time_us
     beside = [
         (
@@ -208,7 +206,7 @@ def _built(record: R, entries: Iterable[Entry], run: Provenance, rounds: Sequenc
             each.baseline,
         )
         for each in rounds
-        if each.baseline and each.provenance.driver == run.driver
+        if each.baseline and each.provenance.driver == run.driver and not run.baseline_fault
     ]
     ranked = sorted(beside, key=lambda pair: (pair[0], _quality(pair[1])))
     return replace(made, baseline=ranked[-1][1]) if ranked else made

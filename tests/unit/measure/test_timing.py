@@ -189,6 +189,20 @@ def test_delayed_first_run_is_timed_again() -> None:
     assert kernel.runs > 100  # in graphs
 
 
+def test_run_that_the_host_delays_again_is_timed_in_graphs() -> None:
+    clock = Clock()
+    timer = Counting(clock)  # type: ignore[arg-type]
+    kernel, delays = Kernel(clock, 5.0), [400.0]
+
+    def run() -> None:
+        clock.now += delays.pop() if delays else 0.0
+        kernel()
+
+    (samples,) = timer.interleave([WarmRun(run, 500.0)])
+    assert median(samples.hot) == pytest.approx(5.0, rel=0.01)
+    assert kernel.runs > 100
+
+
 def test_interleaved_runs_reverse_their_order_each_round() -> None:
     clock = Clock()
     timer = Counting(clock)  # type: ignore[arg-type]
