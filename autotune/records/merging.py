@@ -29,7 +29,7 @@ from autotune.families import cublaslt
 from autotune.families.config import Config
 from autotune.families.source_text import DIGITS, hash_of, joined, narrowed
 from autotune.measure.measurement import Measurement
-from autotune.measure.objective import OBJECTIVES, TIMES
+from autotune.measure.objective import COLD, OBJECTIVES, TIMES
 from autotune.measure.recording import Origin
 from autotune.records.kernel_record import KernelRecord
 from autotune.records.record import Entry, Provenance, TuningRecord
@@ -164,8 +164,8 @@ def reconcile(a: R, b: R, today: HasOrigin) -> R:
 
 
 def _comparable(new: TuningRecord, earlier: dict[Config, Entry]) -> list[Entry]:
-    """The earlier entries that the run of a new record has not timed again, without those that
-    would win by a time of other clocks though the run timed the earlier winner again."""
+    """The earlier entries that the run of a new record has not timed again. If it has the earlier
+    winner, none wins by a time of other clocks: it leaves, or loses its cold time."""
     again = {entry.config for entry in new.entries}
     rest = [earlier[config] for config in earlier if config not in again]
     for time in TIMES:
@@ -173,6 +173,9 @@ def _comparable(new: TuningRecord, earlier: dict[Config, Entry]) -> list[Entry]:
         if winner and winner.config in again and time.best(new.entries):
             while (best := time.best([*new.entries, *rest])) in rest:
                 rest.remove(best)
+                if time is COLD:
+                    hot = replace(best.measurement, cold_us=None, cold_spread_us=None)
+                    rest.append(replace(best, measurement=hot))
     return rest
 
 

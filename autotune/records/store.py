@@ -93,11 +93,6 @@ class Store:
         """The file of a record."""
         return self._path(record.folder, record.device, record.slug, record.evidence)
 
-    def standing(self, record: R) -> R | None:
-        """The record on disk that `save` would merge the record into; None if there is none. A
-        broken file is skipped with a warning."""
-        return self._read(self.path_of(record), type(record))
-
     def save(self, record: R, failed: Collection[Config] = ()) -> R:
         """Merges the record into the one on disk (see `merging.merge`) and returns the result.
 

@@ -194,9 +194,8 @@ class Run(Generic[R]):
         winners. If no leader passes, the next ones follow. The winners of the record so far are
         among them: its times are of other clocks."""
         self._ready()
-        if self.leaderboard.leaders:
-            old = self._store.standing(self._record())
-            self.leaderboard.standing = {each.config for each in winners_of(old)} if old else ()
+        if old := self._tunable.standing(self._store, self._runner):
+            self.leaderboard.standing = {entry.config for entry in winners_of(old)}
         while leaders := self._affordable(self.leaderboard.leaders):
             self._observer.rematch(leaders)
             configs = [trial.config for trial in leaders]

@@ -187,8 +187,10 @@ class _Round:
 
 
 def best_first(record: Record) -> list[Config]:
-    """The configurations of a record: the best hot, the best cold, then the others."""
-    entries = (record.best, record.best_by(COLD), *record.entries)
+    """The configurations of a record: the best hot, the best of our kernels, which has to serve
+    beside another cuBLAS, the best cold, then the others."""
+    own = record.without_library or record
+    entries = (record.best, own.best, record.best_by(COLD), *record.entries)
     return [*dict.fromkeys(entry.config for entry in entries)]
 
 

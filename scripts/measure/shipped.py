@@ -67,7 +67,7 @@ from autotune.measure.recording import Origin, Recording
 from autotune.measure.targets import Target, TargetOpener
 from autotune.problem import COMPUTES, Problem
 from autotune.records import Entry, Provenance, Record, Store, bundle, exchange, shipped
-from autotune.records.merging import made_from, merge, reconcile, stale
+from autotune.records.merging import agreed_sources, made_from, merge, reconcile, stale
 from autotune.tuning import retiming
 from autotune.tuning.loop import Search, tune
 from autotune.tuning.pipeline import SPILL_LIMIT
@@ -325,8 +325,11 @@ def settled(old: Record, new: Record, today: Origin) -> Record:
     """The new record, with slower entries of the old one, if it timed the old winner again: times
     of two runs, with other clocks and perhaps another cuBLAS, do not compare. Else what both make.
     """
-    timed = {entry.config for entry in new.entries}
-    return merge(old, new) if old.best.config in timed else reconcile(old, new, today)
+    if old.best.config not in {entry.config for entry in new.entries}:
+        return reconcile(old, new, today)
+    # The new record names the sources of its own families alone.
+    made = replace(new.provenance, source=agreed_sources(old, new, today))
+    return merge(old, replace(new, provenance=made))
 
 
 def checked(computes: list[str] | None) -> list[str] | None:
