@@ -110,10 +110,6 @@ class OrderedGemm(GemmTunable):
         """The record of the order."""
         return FamilyRecord(*result, self.problem, self.family, self.order)
 
-    def standing(self, store: Store, runner: Runner) -> FamilyRecord | None:
-        """The record of the order."""
-        return store.ordered(runner.device, self.problem, self.order)
-
 
 @dataclass(frozen=True)
 class OrderedRace(QuickTunable, OrderedGemm):

@@ -13,8 +13,8 @@ driver and the compiler. Only the sources of an entry's own family count. Theref
   final round of a tuning run usually takes more samples than a trial, so it comes first. If only
   the other one has a cold time or an energy, that is kept with it.
 - The clocks of two rounds differ. So the baseline is the one that was timed in a round with the
-  best entry, and a tuning run that timed the winner again decides what is faster: earlier times
-  below that of its own winner leave the record.
+  best entry, and a tuning run that timed the winner again decides what is faster: no other earlier
+  entry wins against it.
 
 Measured, replayed and predicted records have separate files and are never merged.
 """
@@ -23,6 +23,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import astuple, replace
+from itertools import chain
 from typing import TypeVar
 
 from autotune.families import cublaslt
@@ -54,6 +55,11 @@ def sources_of(record: TuningRecord) -> dict[str, str]:
 def made_from(record: TuningRecord, source: str) -> bool:
     """Whether the kernels of all entries are compiled from the sources that a text names."""
     return all(hash_of(source, family) == own for family, own in sources_of(record).items())
+
+
+def same_tools(a: HasOrigin, b: HasOrigin) -> bool:
+    """Whether driver and compiler are the same."""
+    return (a.driver, a.compiler) == (b.driver, b.compiler)
 
 
 def changes(record: TuningRecord, today: HasOrigin) -> str | None:
@@ -111,24 +117,27 @@ def _changed_sources(record: TuningRecord, today: HasOrigin) -> list[str]:
     return changed
 
 
-def merge(old: R | None, new: R, failed: Collection[Config] = ()) -> R:
+def merge(
+    old: R | None, new: R, failed: Collection[Config] = (), timed: Collection[Config] = ()
+) -> R:
     """The record after a tuning run, in which the configurations `failed` did not work.
 
     The entries are the ten fastest of both, with the fastest cold one and that of the least energy
     among them. If both have a configuration, the new measurement stands, even if it is slower.
-    `old` gives no entries of families whose sources differ, and none that would win although the
-    run timed the winner of `old` again. The baseline does not depend on our sources: that its
-    result was refused now stands, else that of the best entry's round, else the other one of the
-    same driver. The provenance is the new record's, with the sources of the families that have
-    entries: a sum of trials would count twice what a run resumes or saves twice. An interrupted run
-    is marked, unless it adds to a search that had ended, and so is a quick one.
+    `old` gives no entries of families whose sources differ, and with another driver or compiler
+    none that the run has `timed` itself. None of the others wins if the final round has the winner
+    of `old`. The baseline does not depend on our sources: that its result was refused now stands,
+    else that of the best entry's round, else the other one of the same driver. The provenance is
+    the new record's, with the sources of the families that have entries: a sum of trials would
+    count twice what a run resumes or saves twice. An interrupted run is marked, unless it adds to a
+    search that had ended, and so is a quick one.
     """
     made = new.provenance
     if old is None:
         return _built(new, new.entries, made, [new])
-    earlier = {entry.config: entry for entry in _entries_from(old, made.source)}
-    entries = [_completed(entry, earlier.get(entry.config)) for entry in new.entries]
-    entries += [entry for entry in _comparable(new, earlier) if entry.config not in failed]
+    gone = {*failed} if same_tools(old.provenance, made) else {*failed, *timed}
+    earlier = [entry for entry in _entries_from(old, made.source) if entry.config not in gone]
+    entries = _combined([*_comparable(earlier, new.entries), *new.entries])
     fault = made.baseline_fault
     if new.baseline is None and not fault and old.provenance.driver == made.driver:
         fault = old.provenance.baseline_fault
@@ -148,35 +157,39 @@ def reconcile(a: R, b: R, today: HasOrigin) -> R:
     """
     first, second = _ranked(a, b, today)
     source, run = agreed_sources(a, b, today), first.provenance
-    entries: dict[object, Entry] = {}
-    for entry in (*_entries_from(first, source), *_entries_from(second, source)):
-        rival = entries.get(entry.config)
-        if rival is not None and _quality(entry.measurement) < _quality(rival.measurement):
-            entry, rival = rival, entry
-        entries[entry.config] = _completed(entry, rival)
     pair = [first, second]
+    entries = chain.from_iterable(_entries_from(each, source) for each in pair)
+    by_quality = sorted(entries, key=lambda entry: _quality(entry.measurement))
     alike = (each.provenance for each in pair if each.provenance.driver == run.driver)
     fault = next((each.baseline_fault for each in alike if each.baseline_fault), "")
     if made_from(second, source):
         run = _finished(run, second.provenance)
     run = replace(run, source=source, baseline_fault=fault)
-    return _built(first, entries.values(), run, pair)
+    return _built(first, _combined(by_quality), run, pair)
 
 
-def _comparable(new: TuningRecord, earlier: dict[Config, Entry]) -> list[Entry]:
-    """The earlier entries that the run of a new record has not timed again. If it has the earlier
-    winner, none wins by a time of other clocks: it leaves, or loses its cold time."""
-    again = {entry.config for entry in new.entries}
-    rest = [earlier[config] for config in earlier if config not in again]
+def _combined(entries: Iterable[Entry]) -> list[Entry]:
+    """An entry for each configuration: the last, with the figures that only others have."""
+    made: dict[Config, Entry] = {}
+    for entry in entries:
+        made[entry.config] = _completed(entry, made.get(entry.config))
+    return [*made.values()]
+
+
+def _comparable(earlier: Sequence[Entry], entries: Sequence[Entry]) -> list[Entry]:
+    """The earlier entries beside those of a new round. If that has the earlier winner, none wins by
+    a time of other clocks: it leaves, or loses its cold time."""
+    again = {entry.config for entry in entries}
+    timed = [entry for entry in earlier if entry.config in again]
+    rest = [entry for entry in earlier if entry.config not in again]
     for time in TIMES:
-        winner = time.best([*earlier.values()])
-        if winner and winner.config in again and time.best(new.entries):
-            while (best := time.best([*new.entries, *rest])) in rest:
+        if time.best(earlier) in timed and time.best(entries):
+            while (best := time.best([*entries, *rest])) in rest:
                 rest.remove(best)
                 if time is COLD:
                     hot = replace(best.measurement, cold_us=None, cold_spread_us=None)
                     rest.append(replace(best, measurement=hot))
-    return rest
+    return timed + rest
 
 
 def agreed_sources(a: R, b: R, today: HasOrigin) -> str:

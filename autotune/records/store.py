@@ -45,6 +45,7 @@ from autotune.records.merging import (
     made_from,
     merge,
     reconcile,
+    same_tools,
 )
 from autotune.records.ranges import Range
 from autotune.records.record import (
@@ -93,12 +94,14 @@ class Store:
         """The file of a record."""
         return self._path(record.folder, record.device, record.slug, record.evidence)
 
-    def save(self, record: R, failed: Collection[Config] = ()) -> R:
+    def save(self, record: R, failed: Collection[Config] = (), timed: Collection[Config] = ()) -> R:
         """Merges the record into the one on disk (see `merging.merge`) and returns the result.
 
         Args:
             record: the record of a tuning run.
             failed: configurations that failed in that run, which an earlier record may have.
+            timed: configurations that the run timed. Their times in an earlier record of another
+                driver or compiler are dropped.
 
         Raises:
             CacheError: if it cannot be written; the file on disk is then unchanged.
@@ -106,7 +109,7 @@ class Store:
         path = self.path_of(record)
         with files.locked(path.parent):
             old = self._previous(path, type(record))
-            merged = merge(old, record, failed)
+            merged = merge(old, record, failed, timed)
             if old is not None:
                 self._set_aside(path, old, merged, record.provenance.source)
             files.write(path, codec.dumps(merged))
@@ -282,9 +285,7 @@ class Store:
     def _set_aside(self, path: Path, old: TuningRecord, new: TuningRecord, source: str) -> None:
         """Copies a record that is about to be replaced, if the new one has another driver or
         compiler, or lacks entries that are not compiled from the sources `source`."""
-        was, made = old.provenance, new.provenance
-        same_tools = (was.driver, was.compiler) == (made.driver, made.compiler)
-        if not (same_tools and made_from(old, source)):
+        if not (same_tools(old.provenance, new.provenance) and made_from(old, source)):
             files.copy_aside(path, "superseded")
 
     def _read(self, path: Path, kind: type[R]) -> R | None:

@@ -27,7 +27,6 @@ from autotune.measure.objective import HOT
 from autotune.measure.recording import Origin
 from autotune.measure.runner import Candidate, Punctual, Runner
 from autotune.records import Provenance, Store, TuningRecord
-from autotune.records.merging import winners_of
 from autotune.tuning.options import Budget, Search, enough
 from autotune.tuning.pipeline import Compile, Compiler, DevicePool, ahead
 from autotune.tuning.proposals import Proposals, Race, open_log
@@ -191,11 +190,8 @@ class Run(Generic[R]):
 
     def rematch(self) -> None:
         """Times the leaders interleaved, so that noise does not pick the winner, and examines the
-        winners. If no leader passes, the next ones follow. The winners of the record so far are
-        among them: its times are of other clocks."""
+        winners. If no leader passes, the next ones follow."""
         self._ready()
-        if old := self._tunable.standing(self._store, self._runner):
-            self.leaderboard.standing = {entry.config for entry in winners_of(old)}
         while leaders := self._affordable(self.leaderboard.leaders):
             self._observer.rematch(leaders)
             configs = [trial.config for trial in leaders]
@@ -214,7 +210,8 @@ class Run(Generic[R]):
     def save(self, earlier: BaseException | None = None) -> R:
         """Saves the record of the leaders, merged with what was recorded before.
 
-        Configurations that failed leave the earlier record.
+        Configurations that failed leave the earlier record; so do timed ones if that record has
+        another driver or compiler.
 
         Args:
             earlier: the error that ended the run, if any; an error of the log is part of the
@@ -225,7 +222,7 @@ class Run(Generic[R]):
         """
         record, board = self._record(), self.leaderboard
         try:
-            merged = self._store.save(record, board.failed)
+            merged = self._store.save(record, board.failed, board.timed)
         except CacheError as error:
             unsaved = _unsaved(record, error, earlier)
             self.settled = True

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 
@@ -191,7 +191,6 @@ class Leaderboard:
         best: the fastest by the objective; None if none has such a time.
         baseline: the vendor baseline; None checks nothing.
         closest: the most accurate of the refused trials, with its error; None before the first.
-        standing: winners of the record that the run adds to; leaders wherever they have a time.
 
     Args:
         objective: the time to minimise.
@@ -212,7 +211,6 @@ class Leaderboard:
         self._score, self._reach, self._check = score, reach, check
         self.baseline: Measurement | None = None
         self.closest: tuple[float, Config, Failure] | None = None
-        self.standing: Collection[Config] = ()
         self.best: Trial | None
         self.timed: set[Config]
         self._rematched: list[Trial] | None = None
@@ -281,7 +279,7 @@ class Leaderboard:
     @property
     def leaders(self) -> list[Trial]:
         """At most ten of the fastest: the best of each family that is near, the best of cuBLASLt,
-        the best two by the other objective, and the standing winners, are among them.
+        and the best two by the other objective, are among them.
 
         After a rematch only its trials count: times taken alone and times taken interleaved cannot
         be compared.
@@ -291,13 +289,12 @@ class Leaderboard:
         if not timed:
             return []
         library = [trial for trial in timed if trial.config.family == cublaslt.NAME]
-        standing = [trial for trial in timed if trial.config in self.standing]
-        leading = (*library[:OF_LIBRARY], *self._best_by_other(library)[:1], *standing)
+        leading = (*library[:OF_LIBRARY], *self._best_by_other(library)[:1])
         timed = [trial for trial in timed if trial not in library or trial in leading]
         best_of = {trial.config.family: trial for trial in reversed(timed)}
         best, second = self._time(timed[0]), self._best_by_other(timed)
         near = [trial for trial in best_of.values() if self._time(trial) <= NEAR * best]
-        near += [*library[:1], *standing]
+        near += library[:1]
         within = [trial for trial in timed if self._time(trial) <= self._reach * best]
         fastest = within[: LEADERS - BY_OTHER_OBJECTIVE]
         chosen = dict.fromkeys(trial.config for trial in (*near, *fastest, *second, *within))

@@ -170,10 +170,6 @@ class Tunable(ABC, Generic[R_co]):
     def record(self, result: SearchResult) -> R_co:
         """The record of a run."""
 
-    @abstractmethod
-    def standing(self, store: Store, runner: Runner) -> R_co | None:
-        """The record of earlier runs, which a run adds to; None if there is none."""
-
 
 GUESSES = 24
 """Guesses of the cost model, as long as no configuration has worked."""
@@ -291,12 +287,6 @@ class GemmTunable(Tunable[Record]):
         if self.family == AUTO:
             return Record(*result, self.problem)
         return FamilyRecord(*result, self.problem, self.family)
-
-    def standing(self, store: Store, runner: Runner) -> Record | None:
-        """The record of the problem, or of the family if one was asked for."""
-        if self.family == AUTO:
-            return store.load(runner.device, self.problem, runner.evidence)
-        return store.family(runner.device, self.problem, self.family, runner.evidence)
 
     def legal(self, runner: Runner, family: str) -> space.Space:
         """The legal configurations of a family, or those that the runner has recorded."""

@@ -26,7 +26,7 @@ from autotune.measure.measurement import Energy, Failure, Stage
 from autotune.measure.runner import Candidate, Runner
 from autotune.model.legality import Rejection
 from autotune.problem.call import KernelCall
-from autotune.records import Entry, KernelRecord, Store
+from autotune.records import Entry, KernelRecord
 from autotune.records.kernel_record import (
     NOT_VERIFIED,
     Geometry,
@@ -338,10 +338,6 @@ class KernelTunable(Tunable[KernelRecord]):
         device, evidence, entries, baseline, provenance = result
         made = device, evidence, tuple(map(self._entry, entries)), baseline, provenance
         return KernelRecord(*made, self.call, self.verified)
-
-    def standing(self, store: Store, runner: Runner) -> KernelRecord | None:
-        """The record of the call."""
-        return store.kernel(runner.device, self.call)
 
     def _entry(self, entry: Entry) -> KernelEntry:
         """An entry with what launching it takes, and the user's numbers."""

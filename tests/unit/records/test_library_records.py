@@ -16,6 +16,7 @@ from autotune.measure.recording import Origin
 from autotune.records import Entry, codec
 from autotune.records.inventory import restamped
 from autotune.records.merging import KEPT, merge, reconcile, stale
+from autotune.tuning.retiming import best_first
 
 
 def algorithm(split_k: int) -> Config:
@@ -40,6 +41,12 @@ MIXED = record(of_library(700.0), of_kernel(900.0), source="cublaslt:13.0.0 tile
 
 def test_record_survives_its_file() -> None:
     assert codec.loads(codec.dumps(MIXED)) == MIXED
+
+
+def test_best_kernel_is_timed_again_with_the_best_algorithm() -> None:
+    algorithms = of_library(700.0), of_library(710.0, split_k=3)
+    made = record(*algorithms, of_kernel(900.0), source=MIXED.provenance.source)
+    assert best_first(made)[:2] == [algorithm(2), of_kernel(900.0).config]
 
 
 def test_text_tells_how_the_best_kernel_compares() -> None:

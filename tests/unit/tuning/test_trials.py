@@ -248,12 +248,6 @@ def test_leaders_within_reach() -> None:
     assert board.leaders == [*TWENTY[:4], timed(NAIVE, 114.0)]
 
 
-def test_standing_winner_is_a_leader() -> None:
-    board = leaderboard(TWENTY)
-    board.standing = [TWENTY[15].config, NAIVE]  # the second was not tried
-    assert board.leaders == [*TWENTY[: LEADERS - 1], TWENTY[15]]
-
-
 def test_best_of_a_near_family_is_a_leader() -> None:
     leaders = leaderboard([timed(NAIVE, 115.0), *TWENTY]).leaders
     assert leaders == [*TWENTY[: LEADERS - 1], timed(NAIVE, 115.0)]

@@ -190,19 +190,6 @@ def test_only_the_rematch_of_the_leaders_counts(store: Store) -> None:
     assert all(entry.measurement == by_width(entry.config) for entry in record.entries)
 
 
-def test_winner_of_the_record_is_in_the_final_round(store: Store) -> None:
-    winner = tune_with(FakeRunner(), store).best.config
-    shutil.rmtree(store.root / "studies")
-
-    def unlucky(config: Config) -> Measurement:
-        timed = by_width(config)
-        return replace(timed, time_us=3 * timed.time_us) if config == winner else timed
-
-    runner = FakeRunner(unlucky, again=by_width)
-    assert tune_with(runner, store).best.config == winner
-    assert winner in runner.rematched
-
-
 def test_leader_failing_in_the_rematch_is_not_recorded(store: Store) -> None:
     flaky = tiled(23, specialized=0)
 
