@@ -345,7 +345,7 @@ def _user_cache_dir() -> Path:
 
 
 def _is_private(directory: Path) -> bool:
-    """Whether a path is a directory, not a link, that only this user can enter."""
+    """Whether only this user can enter a directory; False for a link and for a file."""
     try:
         status = directory.lstat()
     except OSError:

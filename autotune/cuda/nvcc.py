@@ -109,7 +109,7 @@ def _output(
     template: Template, arch: str, kind: Sequence[str], sources: Path, includes: Sequence[Path]
 ) -> Output:
     folders = dict.fromkeys(((sources / template.source).parent, *includes))
-    # CUDA's own folders come after those of nvcc, whose version may differ.
+    # The toolkit's headers follow nvcc's: the two versions may differ.
     own = cuda_headers()
     searched = [f"-Xcompiler=-idirafter,{each}" if each in own else f"-I{each}" for each in folders]
     arguments = [*searched, *options_of(template)]

@@ -114,7 +114,7 @@ def open_algorithms(session: Session, operands: Operands) -> list[tuple[str, Run
 
 
 def _launches(run: Run) -> bool:
-    """Whether cuBLASLt launches an algorithm; it checks some conditions at no earlier time."""
+    """Whether an algorithm can be launched: some of its conditions are checked only then."""
     try:
         run()
     except RunnerError:

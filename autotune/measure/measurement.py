@@ -162,7 +162,7 @@ Timed = Measurement | TimeEstimate
 
 
 def tied(a: Timed, b: Timed) -> bool:
-    """Whether two times are tied, which is a difference of at most 0.5 %.
+    """True for two times within 0.5 % of each other.
 
     Noise does not widen a tie, or the slower of two candidates could win by being noisy. Choosing
     either of two tied candidates costs at most 0.5 %.

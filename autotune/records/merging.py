@@ -125,12 +125,12 @@ def merge(
     The entries are the ten fastest of both, with the fastest cold one and that of the least energy
     among them. If both have a configuration, the new measurement stands, even if it is slower.
     `old` gives no entries of families whose sources differ, and with another driver or compiler
-    none that the run has `timed` itself. None of the others wins if the final round has the winner
-    of `old`. The baseline does not depend on our sources: that its result was refused now stands,
-    else that of the best entry's round, else the other one of the same driver. The provenance is
-    the new record's, with the sources of the families that have entries: a sum of trials would
-    count twice what a run resumes or saves twice. An interrupted run is marked, unless it adds to a
-    search that had ended, and so is a quick one.
+    none that the run has `timed` itself. If the final round timed the winner of `old` again, no
+    other entry of `old` wins. A refusal of the baseline's result stands; else the baseline of the
+    best entry's round; else any of the same driver. The provenance is the new record's, with the
+    sources of the families that have entries: a sum of trials would count twice what a run resumes
+    or saves twice. An interrupted run is marked, unless it adds to a search that had ended, and so
+    is a quick one.
     """
     made = new.provenance
     if old is None:
@@ -177,8 +177,8 @@ def _combined(entries: Iterable[Entry]) -> list[Entry]:
 
 
 def _comparable(earlier: Sequence[Entry], entries: Sequence[Entry]) -> list[Entry]:
-    """The earlier entries beside those of a new round. If that has the earlier winner, none wins by
-    a time of other clocks: it leaves, or loses its cold time."""
+    """The earlier entries to keep beside a new round. If the round timed the earlier winner again,
+    an entry that would now win, by times of other clocks, is dropped or loses its cold time."""
     again = {entry.config for entry in entries}
     timed = [entry for entry in earlier if entry.config in again]
     rest = [entry for entry in earlier if entry.config not in again]
@@ -224,8 +224,8 @@ def _built(record: R, entries: Iterable[Entry], run: Provenance, rounds: Sequenc
         for each in rounds
         if each.baseline and each.provenance.driver == run.driver and not run.baseline_fault
     ]
-    ranked = sorted(beside, key=lambda pair: (pair[0], _quality(pair[1])))
-    return replace(made, baseline=ranked[-1][1]) if ranked else made
+    best = max(beside, key=lambda pair: (pair[0], _quality(pair[1])), default=None)
+    return replace(made, baseline=best[1]) if best else made
 
 
 def _entries_from(record: TuningRecord, source: str) -> list[Entry]:

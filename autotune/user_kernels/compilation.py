@@ -343,8 +343,8 @@ def _answer(
 
 
 def _fits(argument: np.ndarray | np.generic, parameter: ParameterType) -> bool:
-    """Whether a NumPy array or number fits a parameter. A pointer to vectors or structures takes
-    any array of numbers, and arrays of structures of the same size."""
+    """Whether a kernel's parameter accepts a NumPy array or number. A pointer to vectors or
+    structures accepts any array of numbers, and an array of structures of its size."""
     dtype, pointer = argument.dtype, parameter.pointer
     size, kind = dtype.itemsize, FLOATING if dtype.kind in "fc" else WHOLE
     if isinstance(argument, np.ndarray) != pointer:

@@ -180,7 +180,7 @@ def _extras(problem: Problem) -> Row:
 
 
 def is_padded(problem: Problem) -> bool:
-    """Whether the vendor baseline reads padded or transposed copies of the operands."""
+    """Whether cuBLAS multiplies padded or transposed copies of A and B."""
     if not problem.precision.eight_bit:
         return False
     sizes = problem.m, problem.n, problem.k
@@ -539,7 +539,7 @@ def rewritten(text: str) -> str:
 
 
 def matched(row: Row) -> bool:
-    """Whether the winner beats cuBLAS or ties with it, which is a difference within the spread."""
+    """Whether the winner is at most the spread slower than cuBLAS."""
     return bool(row["ours_us"] - row["cublas_us"] <= max(0.0, *row["spread"].values()))
 
 

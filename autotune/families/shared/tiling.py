@@ -102,7 +102,7 @@ class WarpTiles:
         return self.tiles(problem) * problem.batch
 
     def packs(self, operand: str) -> bool:
-        """Whether the operand, `a` or `b`, is packed into a copy first."""
+        """Whether the kernel reads a packed copy of an operand, `a` or `b`."""
         return packs(self.pack, operand)
 
 
